@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from compiler.codegen.c.expressions import Scope, index_text
-from compiler.codegen.c.names import Names, comment
+from compiler.codegen.c.names import Names, comment, unused
 from compiler.codegen.steps import Pointer, Step
 from compiler.symbolic import Var
 
@@ -28,6 +28,7 @@ def entry_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var]) -> str:
     for s in steps:
         lines += [comment(s.nodes)] if s.nodes else []
         lines += _step(s, scope)
+    lines[:0] = unused(_PARAMS.split(", "), lines)
     body = "\n".join(f"  {line}" for line in lines)
     return f"void {symbol}({_PARAMS}) {{\n{body}\n}}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -122,6 +123,7 @@ class Expressions:
                 a, b = f"f32_of_f16({a})", f"f32_of_f16({b})"
             return f"({a} {SYMBOLS[op]} {b})"
         if op in ("And", "Or", "Xor") and not dtype.is_float:
+            b = f"(int){b}" if dtype == BOOL and _CALL.search(b) else b  # Clang asks: not &&?
             return f"({a} {SYMBOLS[op]} {b})"
         if op in ("Add", "Sub", "Mul", "Div") and dtype.is_float and dtype != FLOAT16:
             return f"({a} {SYMBOLS[op]} {b})"
@@ -157,6 +159,8 @@ class Expressions:
         if isinstance(e, IndexValue):
             return factor_text(e.index, self.scope)
         if isinstance(e, BinOp):
+            if _never(e):
+                return "0"
             if limited := _limited(e):
                 x, bound = limited
                 helper = f"{'atleast' if e.op == 'Max' else 'atmost'}_{short_name(e.dtype)}"
@@ -183,10 +187,10 @@ class Expressions:
         condition = self._value(e.cond)
         if index_condition(e) is None:
             a, b = self._value(e.a), self._value(e.b)
-            return f"({condition} ? {a} : {b})"
+            return narrowed(f"({condition} ? {a} : {b})", e.dtype)
         (a, before_a), (b, before_b) = self._aside(e.a), self._aside(e.b)
         if not before_a and not before_b:
-            return f"({condition} ? {a} : {b})"
+            return narrowed(f"({condition} ? {a} : {b})", e.dtype)
         name = self.names.new("t")
         t = "int" if e.dtype == BOOL else c_type(e.dtype)
         self.lines.append(f"{t} {name};")
@@ -207,6 +211,7 @@ class Expressions:
         return value, before
 
 
+_CALL = re.compile(r"\w\(")
 _OF_FLOATS = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 
 
@@ -222,6 +227,13 @@ def _uses(roots: Iterable[Expr]) -> Counter[Expr]:
     return uses
 
 
+def _never(e: BinOp) -> bool:
+    """Whether it asks of an unsigned number if it is less than 0, of which compilers warn."""
+    a = e.a.value if isinstance(e.a, Cast) and e.a.dtype.is_integer else e.a
+    below = e.op == "LT" and isinstance(e.b, IntImm) and e.b.value == 0
+    return below and a.dtype.kind == "uint" and e.a.dtype.bits >= a.dtype.bits + (a is not e.a)
+
+
 def _limited(e: BinOp) -> tuple[Expr, FloatImm] | None:
     """What is limited by which constant, for which a comparison will do: no NaN, and no -0."""
     if e.op not in ("Max", "Min") or not e.dtype.is_float or e.dtype == FLOAT16:
@@ -230,6 +242,13 @@ def _limited(e: BinOp) -> tuple[Expr, FloatImm] | None:
         if isinstance(bound, FloatImm) and not math.isnan(bound.value):
             return None if math.copysign(1, bound.value) < 0 and bound.value == 0 else (x, bound)
     return None
+
+
+def narrowed(value: str, dtype: DType) -> str:
+    """A value that C computes as an `int`, in the type of a narrower dtype."""
+    if dtype == BOOL or dtype.bits > 16:
+        return value
+    return f"({c_type(dtype)}){value}"
 
 
 def _loaded(element: str, dtype: DType) -> str:

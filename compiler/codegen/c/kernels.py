@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from compiler.codegen.c.expressions import Expressions, bare, index_text
 from compiler.codegen.c.functions import declared
-from compiler.codegen.c.names import Names, comment
+from compiler.codegen.c.names import Names, comment, unused
 from compiler.codegen.c.types import c_type, literal, short_name
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
@@ -32,6 +32,7 @@ from compiler.tensor.stmt import (
     range_of,
     stores,
 )
+from compiler.types.dtypes import BOOL
 
 UNROLLED = 8
 """Steps of an instruction's innermost loop up to which the C compiler is asked to unroll it."""
@@ -94,6 +95,7 @@ class _Stage:
         for b in dict.fromkeys(b for b, *_ in accesses([self.body]) if b not in self.buffers):
             self._own(b)
         self.statement(self.body)
+        self.lines[:0] = [f"  {x}" for x in unused(params, self.lines)]
         head = f"KERNEL void {symbol}({', '.join(params) or 'void'}) {{"
         what = f"{comment(', '.join(operators))}\n" if operators else ""
         return "\n".join([what + head, *self.lines, "}"])
@@ -249,7 +251,10 @@ class _Stage:
         with self.names.scope():
             e = Expressions(self.names, self.scope, self.buffers)
             place = e.element(s.buffer, s.idx)
-            text = f"{place} = {bare(self._stored(s, e, place))};"
+            value = bare(self._stored(s, e, place))
+            if s.buffer.dtype == BOOL and not value.isdigit():
+                value = f"(uint8_t)({value})"
+            text = f"{place} = {value};"
             lines = [*e.lines, text]
             for x in lines if alone or len(lines) == 1 else ["{", *(f"  {x}" for x in lines), "}"]:
                 self.line(x)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+import textwrap
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from compiler.files.printable import printable
@@ -13,6 +14,15 @@ def comment(text: str) -> str:
     """A comment of one line, whatever names a model has."""
     inside = printable(text).replace("*/", "* /").replace("/*", "/ *")
     return f"/* {inside} */"
+
+
+def unused(params: Iterable[str], body: Iterable[str]) -> list[str]:
+    """A statement that mentions the parameters that a function's body does not, if there are any:
+    what compilers would warn of."""
+    used = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
+    names = [re.split(r"\W", p)[-1] for p in params]
+    left = [f"(void){n}" for n in names if n not in used]
+    return textwrap.wrap(f"{', '.join(left)};", 98) if left else []
 
 
 _WORDS = """auto break case char const continue default do double else enum extern float for goto if
