@@ -34,6 +34,7 @@ class Architecture:
         caches: of a core.
         abi: LLVM's name of how functions are called, where a triple does not say it.
         more: further features that targets may switch (`-mattr=`).
+        relocation: LLVM's model of relocations for code that a linker takes.
         vectors: feature, bytes of a vector register, and how many of those there are.
         isas: feature, and the name of the instruction set that kernels use then.
         fma: features with a fused multiply-add.
@@ -53,6 +54,7 @@ class Architecture:
     pause: tuple[str, str] = ("", "")
     caches: Caches = CACHES
     abi: str = ""
+    relocation: str = "pic"
     more: tuple[str, ...] = ()
 
     @property
@@ -89,10 +91,21 @@ WASM32 = Architecture(
     "wasm32",
     pointer_bytes=4,
     isas=(("relaxed-simd", "relaxed_simd"), ("simd128", "simd128")),
+    relocation="static",
 )
+THUMB = Architecture(
+    "thumb",
+    pointer_bytes=4,
+    vectors=(("mve", 16, 8), ("dsp", 8, 6)),
+    isas=(("mve", "mve"), ("dsp", "dsp")),
+    fma=("vfp4d16sp",),
+    relocation="static",
+)
+"""Microcontrollers. Those without vectors are given two elements for one, in few registers, which
+LLVM makes scalars of."""
 _ARCHITECTURES = {
     "x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64, "wasm32": WASM32,
-    "riscv64": RISCV64,
+    "riscv64": RISCV64, "thumbv7em": THUMB, "thumbv8.1m.main": THUMB,
 }  # fmt: skip
 
 
@@ -134,6 +147,8 @@ _V2 = frozenset({"sse2", "sse4.2"})
 _V3 = _V2 | {"avx", "avx2", "fma"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl"}
 _DOTPROD = frozenset({"neon", "dotprod"})
+_M4 = frozenset({"dsp", "vfp4d16sp"})
+_M55 = _M4 | {"fp64", "mve"}  # its vectors of floats take subnormal numbers for 0
 _RV64GC = "+m,+a,+f,+d,+c"
 _WIDE = "-prefer-256-bit"
 """So that LLVM uses the registers of 512 bits."""
@@ -157,6 +172,9 @@ _cpus: dict[str, Cpu] = {
         Cpu("cortex-a53", AARCH64, frozenset({"neon"}), "aarch64-unknown-linux-gnu"),
         Cpu("neoverse-n1", AARCH64, _DOTPROD, "aarch64-unknown-linux-gnu"),
         Cpu("generic-rv64", RISCV64, frozenset({"d"}), "riscv64-unknown-linux-gnu", _RV64GC),
+        Cpu("cortex-m4", THUMB, _M4, "thumbv7em-none-unknown-eabihf"),
+        Cpu("cortex-m7", THUMB, _M4 | {"fp64"}, "thumbv7em-none-unknown-eabihf"),
+        Cpu("cortex-m55", THUMB, _M55, "thumbv8.1m.main-none-unknown-eabihf", "-mve.fp"),
         Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", "+simd128", "mvp"),
     )
 }
@@ -166,6 +184,8 @@ TRIPLES = {
     "aarch64-linux": ("aarch64-unknown-linux-gnu", "cortex-a53"),
     "riscv64-linux": ("riscv64-unknown-linux-gnu", "generic-rv64"),
     "wasm32": ("wasm32-unknown-unknown", "simd128"),
+    "thumbv7em": ("thumbv7em-none-unknown-eabihf", "cortex-m4"),
+    "thumbv8.1m": ("thumbv8.1m.main-none-unknown-eabihf", "cortex-m55"),
 }
 """What `-mtriple=` is given -> LLVM's triple, and the CPU that is meant unless one is named."""
 

@@ -11,7 +11,6 @@ from typing import Any
 from compiler.codegen import cache
 from compiler.codegen.llvm import half
 from compiler.errors import LoweringError
-from compiler.target.cpus import WASM32
 from compiler.target.registry import Target
 from compiler.types.providers import load_library_of
 
@@ -192,7 +191,7 @@ def _relocating_machine(target: Target, opt: int) -> Any:
         cpu=target.cpu,
         features=target.features,
         opt=opt,
-        reloc="static" if target.architecture is WASM32 else "pic",
+        reloc=target.architecture.relocation,
         abiname=target.architecture.abi,
     )
 
