@@ -44,9 +44,13 @@ class Val(NamedTuple):
 
 
 class Emitter:
-    """Collects instruction lines and declarations."""
+    """Collects instruction lines and declarations.
 
-    def __init__(self) -> None:
+    `index`: the integers that indices and distances between addresses are.
+    """
+
+    def __init__(self, index: str = "i64") -> None:
+        self.index = index
         self.lines: list[str] = []
         self.decls: dict[str, str] = {}
         self.count = 0
@@ -127,12 +131,23 @@ class Emitter:
         """The same bits as another type."""
         return v if (v.t, v.n) == (t, n) else self.op(f"bitcast {v} to {Val('', t, n).ty}", t, n)
 
+    def as_index(self, v: Val) -> Val:
+        """An integer as an index: of one wider than addresses, the lower bits."""
+        return self.resized(v, self.index)
+
+    def resized(self, v: Val, t: str) -> Val:
+        """A signed integer as one of another type."""
+        if v.t == t:
+            return v
+        how = "trunc" if LLVM_BYTES[v.t] > LLVM_BYTES[t] else "sext"
+        return self.op(f"{how} {v} to {Val('', t, v.n).ty}", t, v.n)
+
     def at(self, ptr: Val, off: int | Val) -> Val:
         """`ptr` plus bytes."""
         if isinstance(off, int):
             if off == 0:
                 return ptr
-            return self.op(f"getelementptr inbounds i8, ptr {ptr.name}, i64 {off}", "ptr")
+            return self.op(f"getelementptr inbounds i8, ptr {ptr.name}, {self.index} {off}", "ptr")
         return self.op(f"getelementptr inbounds i8, ptr {ptr.name}, {off}", "ptr")
 
     def load(self, ptr: Val, off: int, t: str, n: int, align: int) -> Val:

@@ -157,6 +157,12 @@ class Target:
         return self.architecture.pointer_bytes
 
     @property
+    def index_type(self) -> str:
+        """LLVM's integers that indices of generated code are: as wide as an address, and signed, so
+        that of 4 bytes a buffer may have less than 2^31 elements."""
+        return f"i{8 * self.pointer_bytes}"
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes of the widest vector register."""
         return self._vectors[0]

@@ -37,16 +37,16 @@ class SizeSums:
         return sizes if len(sizes.terms) > MANY else Index()
 
     def value(self, i: Index) -> Val:
-        """A long sum as i64."""
+        """A long sum as an index."""
         if i not in self._known:
             e = self.scope.e
             lines, e.lines = e.lines, self.prologue
-            acc = e.const(0, "i64")
+            acc, t = e.const(0, e.index), e.index
             for a, c in i.terms.items():
                 x = self.scope.env[a] if isinstance(a, Var) else None
                 assert isinstance(x, Val)
-                acc = e.bin("add nsw", acc, x if c == 1 else e.bin("mul nsw", x, e.const(c, "i64")))
-            self._known[i] = e.op(f'call i64 asm "", "=r,0"({acc})', "i64")
+                acc = e.bin("add nsw", acc, x if c == 1 else e.bin("mul nsw", x, e.const(c, t)))
+            self._known[i] = e.op(f'call {t} asm "", "=r,0"({acc})', t)
             e.lines = lines
         return self._known[i]
 
@@ -104,7 +104,7 @@ class Addresses:
         return None
 
     def runtime(self, i: Index) -> Val:
-        """Emit an index expression as i64."""
+        """Emit an index expression."""
         sizes = Index() if self.sums is None else self.sums.part_of(i)
         if self.sums is None or not sizes.terms:
             return self._runtime(i)
@@ -115,7 +115,7 @@ class Addresses:
         e = self.e
         constant = self.known(i)
         if constant is not None:
-            return e.const(constant, "i64")
+            return e.const(constant, e.index)
         key = (
             "rt",
             i,
@@ -123,11 +123,11 @@ class Addresses:
         )
         if key in self.scope.memo:
             return self.scope.memo[key]
-        acc = e.const(i.const, "i64")
+        acc = e.const(i.const, e.index)
         for a, c in i.terms.items():
             x = self._atom(a)
             if c != 1:
-                x = e.bin("mul nsw", x, e.const(c, "i64"))
+                x = e.bin("mul nsw", x, e.const(c, e.index))
             acc = x if acc.name == "0" else e.bin("add nsw", acc, x)
         self.scope.memo[key] = acc
         return acc
@@ -136,10 +136,10 @@ class Addresses:
         e = self.e
         if isinstance(a, Var):
             x = self.scope.env[a]
-            return e.const(x, "i64") if isinstance(x, int) else x
+            return e.const(x, e.index) if isinstance(x, int) else x
         p, q = self.runtime(a.a), self.runtime(a.b)
         if a.op == "min":
-            return e.call("llvm.smin.i64", "i64", 1, [p, q])
+            return e.call(f"llvm.smin.{e.index}", e.index, 1, [p, q])
         if a.op == "*":
             return e.bin("mul nsw", p, q)
         low = a.a.range()[0]
@@ -153,8 +153,8 @@ class Addresses:
         r = e.bin("srem", p, q)
         negative = e.op(f"icmp slt {r}, 0", "i1")
         if op == "%":
-            return e.op(f"select {negative}, {e.bin('add', r, q)}, {r}", "i64")
-        one = e.op(f"zext {negative} to i64", "i64")
+            return e.op(f"select {negative}, {e.bin('add', r, q)}, {r}", e.index)
+        one = e.op(f"zext {negative} to {e.index}", e.index)
         return e.bin("sub", e.bin("sdiv", p, q), one)
 
     def address(self, b: Buffer, flat: Index) -> Address:

@@ -8,8 +8,8 @@ from compiler.codegen.kernel_abi import Stage
 from compiler.codegen.llvm.addresses import Addresses
 from compiler.codegen.llvm.scope import Scope
 from compiler.codegen.steps import ZERO, Pointer, Step
-from compiler.symbolic import Var
-from compiler.target.emit import Val
+from compiler.symbolic import Index, Var
+from compiler.target.emit import Emitter, Val
 from compiler.target.intrinsics.exception_flags import BEGIN, END, watch_text
 from compiler.target.registry import Target
 
@@ -36,9 +36,10 @@ def entry_text(
 
 class _Entry:
     def __init__(self, dims: Sequence[Var], threads: int, target: Target):
-        self.scope = Scope()
+        self.scope = Scope(Emitter(target.index_type))
         self.e, self.runtime = self.scope.e, Addresses(self.scope).runtime
         self.dims = list(dims)
+        self.given = dict[Var, Val]()
         self.threads = threads
         self.pointer = target.pointer_bytes
         self.wrappers: dict[str, str] = {}
@@ -47,7 +48,8 @@ class _Entry:
     def run(self, symbol: str, steps: Sequence[Step]) -> str:
         e = self.e
         for k, v in enumerate(self.dims):
-            self.scope.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
+            self.given[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
+            self.scope.env[v] = e.as_index(self.given[v])
         for flag in dict.fromkeys(s.watch for s in steps if s.watch is not None):
             e.store(e.const(0, "i32"), self._pointer(flag), 0, 4)
         for group in _groups(steps):
@@ -82,8 +84,8 @@ class _Entry:
 
     def _copy(self, s: Step) -> None:
         e = self.e
-        fn = "llvm.memcpy.p0.p0.i64"
-        e.decls[fn] = f"declare void @{fn}(ptr, ptr, i64, i1)"
+        fn = f"llvm.memcpy.p0.p0.{e.index}"
+        e.decls[fn] = f"declare void @{fn}(ptr, ptr, {e.index}, i1)"
         target, source = (self._pointer(p) for p in s.pointers)
         e.lines.append(f"  call void @{fn}({target}, {source}, {self.runtime(s.size)}, i1 false)")
 
@@ -113,7 +115,7 @@ class _Entry:
         args = [self._pointer(p) for p in group[0].pointers]
         args += [self._dim(v) for v in group[0].dims]
         stages = [s.stage for s in group if s.stage is not None]
-        extents = [self.runtime(s.extent) for s in stages if s.extent is not None]
+        extents = [self._wide(s.extent) for s in stages if s.extent is not None]
         flag = group[0].watch
         watched = None if flag is None else self._pointer(flag)
         if len(extents) < len(stages):
@@ -146,15 +148,17 @@ class _Entry:
         """Call a stage on this thread."""
         given = list(args)
         if stage.extent is not None:
-            given += [self.e.const(0, "i64"), self.runtime(stage.extent)]
+            given += [self.e.const(0, "i64"), self._wide(stage.extent)]
         self._declare(stage.symbol, [a.t for a in given])
         call = f"  call void @{stage.symbol}({', '.join(map(str, given))})"
         self.e.lines += [call] if watched is None else _watched(call, watched.name)
 
     def _dim(self, v: Var) -> Val:
-        x = self.scope.env[v]
-        assert isinstance(x, Val)
-        return x
+        return self.given[v]
+
+    def _wide(self, i: Index) -> Val:
+        """A number of tasks, as kernels are given it."""
+        return self.e.resized(self.runtime(i), "i64")
 
     def _declare(self, symbol: str, types: list[str]) -> None:
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"

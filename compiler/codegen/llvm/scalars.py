@@ -94,7 +94,7 @@ class Scalars:
             self.values = outer
             return result
         if isinstance(x, IndexValue):
-            return self._index(x.index)
+            return e.resized(self._index(x.index), llvm_type(x.dtype))
         if isinstance(x, Gather):
             return self._gather(x)
         if isinstance(x, CallExtern):
@@ -185,14 +185,15 @@ class Scalars:
         if self.scope.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":
             # The parts one by one, as other look-ups in the same row share the first.
             for part in (x.at.a, x.at.b):
-                base = e.at(base, e.bin("mul", self.eval(part), e.const(LLVM_BYTES[t], "i64")))
+                at = e.as_index(self.eval(part))
+                base = e.at(base, e.bin("mul", at, e.const(LLVM_BYTES[t], at.t)))
             return from_memory(e, x.buffer, e.load(base, 0, t, 1, LLVM_BYTES[t]))
-        position = e.splat(self.eval(x.at), self.scope.width)
+        position = e.as_index(e.splat(self.eval(x.at), self.scope.width))
         if self.scope.width > 1 and LLVM_BYTES[t] >= 4:
             return gather(e, base, position, t)
         out = []
         for k in range(position.n):
-            at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))
+            at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], position.t))
             out.append(e.load(e.at(base, at), 0, t, 1, LLVM_BYTES[t]))
         return from_memory(e, x.buffer, e.gather_lanes(out))
 
@@ -203,7 +204,8 @@ class Scalars:
         held, self.scope.lanes, self.values = (self.scope.lanes, self.values), [], {}
         base = self.scope.cursor[x.buffer][0]
         for part in (self.addresses.runtime(place.subst({lane: 0})), self.eval(start)):
-            base = e.at(base, e.bin("mul", part, e.const(size, "i64")))
+            at = e.as_index(part)
+            base = e.at(base, e.bin("mul", at, e.const(size, at.t)))
         self.scope.lanes, self.values = held
         return from_memory(e, x.buffer, e.load(base, 0, t, n, size))
 

@@ -22,7 +22,7 @@ from compiler.codegen.llvm.scope import Scope
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
-from compiler.target.emit import LLVM_BYTES, Val, memory_type
+from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.lanes import points
@@ -35,7 +35,8 @@ class Statements:
     def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, target: Target | None):
         self.func, self.body, self.tables = func, body, tables
         self.constraint = "" if target is None else target.architecture.vector_constraint
-        self.scope = scope = Scope()
+        index = "i64" if target is None else target.index_type
+        self.scope = scope = Scope(Emitter(index))
         self.e = scope.e
         self.stack: list[str] = []
         self.addresses = Addresses(scope, SizeSums(scope, func.dims, self.stack))
@@ -55,9 +56,11 @@ class Statements:
             name = f"%b{k}"
             params.append(f"ptr noalias nocapture {name}")
             self.scope.cursor[b] = (Val(name, "ptr"), {})
+        e.lines = self.stack  # long sums of sizes there need the dimensions
         for k, v in enumerate(f.dims):
             params.append(f"i64 %d{k}")
-            self.scope.env[v] = Val(f"%d{k}", "i64")
+            self.scope.env[v] = e.as_index(Val(f"%d{k}", "i64"))
+        e.lines = []
         extent, self.tasks = parallel_tasks(s)
         if extent is not None:
             params += ["i64 %begin", "i64 %end"]
@@ -167,8 +170,8 @@ class Statements:
         steps, live = self._steps(s)
         before = dict.fromkeys(self.scope.regs)
         slots = [k for k in before if k[0] in live]
-        begin = e.const(0, "i64")
-        end = e.const(n, "i64") if n is not None else self.addresses.runtime(s.extent)
+        begin = e.const(0, e.index)
+        end = e.const(n, e.index) if n is not None else self.addresses.runtime(s.extent)
         lo = s.extent.range()[0] if n is None else n
         if id(s) in self.tasks:
             (begin, end), lo = self._range(s), 0
@@ -184,7 +187,7 @@ class Statements:
         e.lines.append(f"{label}:")
         self.block = label
         saved_memo, self.scope.memo, saved_cursor = self.scope.memo, {}, dict(self.scope.cursor)
-        iv = Val(e.fresh("i"), "i64")
+        iv = Val(e.fresh("i"), e.index)
         self.scope.env[v] = iv
         pointers = []
         for b, step in steps.items():
@@ -196,8 +199,9 @@ class Statements:
         self.scope.regs.update(heads)
         hole = len(e.lines)
         self._iteration(s)
-        nxt = e.op(f"add nuw nsw {iv}, 1", "i64")
-        out = [f"  {iv.name} = phi i64 [{begin.name}, %{pre}], [{nxt.name}, %{self.block}]"]
+        nxt = e.op(f"add nuw nsw {iv}, 1", e.index)
+        came = f"[{begin.name}, %{pre}], [{nxt.name}, %{self.block}]"
+        out = [f"  {iv.name} = phi {e.index} {came}"]
         for q, start, bytes_ in pointers:
             moved = e.at(q, bytes_)
             out.append(
@@ -225,7 +229,7 @@ class Statements:
     def _range(self, s: For) -> tuple[Val, Val]:
         """The iterations of a parallel loop that are among the tasks [%begin, %end)."""
         e, tasks = self.e, self.tasks[id(s)]
-        bounds = [Val("%begin", "i64"), Val("%end", "i64")]
+        bounds = [e.as_index(Val(name, "i64")) for name in ("%begin", "%end")]
         if tasks.stride == 1 and tasks.offset == 0 and tasks.aligned:
             return bounds[0], bounds[1]
         # Iteration i is task i * stride + offset: divide by the stride, rounding up.
@@ -239,9 +243,10 @@ class Statements:
             if tasks.aligned:  # 0 <= offset < stride
                 found.append(e.bin("udiv", above, stride))
                 continue
-            first = e.call("llvm.smax.i64", "i64", 1, [above, e.const(0, "i64")])
+            t = e.index
+            first = e.call(f"llvm.smax.{t}", t, 1, [above, e.const(0, t)])
             at = e.bin("udiv", first, stride)
-            found.append(e.call("llvm.smin.i64", "i64", 1, [at, self.addresses.runtime(s.extent)]))
+            found.append(e.call(f"llvm.smin.{t}", t, 1, [at, self.addresses.runtime(s.extent)]))
         return found[0], found[1]
 
     def _attempt(self, s: Attempt) -> None:
@@ -283,9 +288,9 @@ class Statements:
     def _pick(self, s: Pick) -> None:
         self.scalars.values = {}
         at = self.scalars.eval(s.at)
-        size = self.addresses.runtime(s.var.extent or Index())
+        size = self.e.resized(self.addresses.runtime(s.var.extent or Index()), at.t)
         inside = self.e.op(f"icmp ult {at}, {size.name}", "i1")  # negative ones are large
-        self.scope.env[s.var] = at
+        self.scope.env[s.var] = self.e.as_index(at)
         self._guarded(inside, s.body)
 
     def _guarded(self, holds: Val, statements: list[Stmt]) -> None:
@@ -338,7 +343,7 @@ class Statements:
         p = self.scope.cursor[b][0]
         if begin.name == "0":
             return p
-        bytes_ = self.e.const(step * LLVM_BYTES[memory_type(b.dtype)], "i64")
+        bytes_ = self.e.const(step * LLVM_BYTES[memory_type(b.dtype)], self.e.index)
         return self.e.at(p, self.e.bin("mul", begin, bytes_))
 
     def _store(self, s: Store) -> None:
