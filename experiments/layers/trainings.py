@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from compiler.errors import DtypelabError
+from compiler.files.reading import open_file
 from experiments.results.parquet import is_parquet, read_parquet
 
 from .long_file import Kind, LongFile, read_long
@@ -54,9 +56,10 @@ def is_runs(path: str | os.PathLike[str]) -> bool:
     try:
         if is_parquet(path):
             return tuple(read_parquet(path).columns) == RUN_COLUMNS
-        with open(path, encoding="utf-8") as file:
-            return file.readline().strip().split(",") == list(RUN_COLUMNS)
-    except (OSError, UnicodeDecodeError):
+        head = ",".join(RUN_COLUMNS).encode()
+        with open_file(path, "the results", most=None) as file:  # no FIFO and no device
+            return file.readline(len(head) + 2).strip() == head
+    except (OSError, DtypelabError):
         return False
 
 
