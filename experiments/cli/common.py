@@ -303,11 +303,15 @@ def _plain(value: Any) -> Any:
 @contextlib.contextmanager
 def progress_bar(title: str, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
     """A bar on stderr, and what tells it what is being done, how much of it is, and of how much;
-    nothing unless it is `shown`."""
+    nothing unless it is `shown`, and stderr is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as progress:
+    console = Console(stderr=True)
+    if not shown or not console.is_terminal:  # elsewhere, a bar would leave an empty line
+        yield lambda *_: None
+        return
+    with Progress(console=console, transient=True) as progress:
         task = progress.add_task(title)
 
         def tell(what: str, done: int, total: int) -> None:

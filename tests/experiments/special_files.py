@@ -100,7 +100,7 @@ KINDS: dict[str, Maker] = {
 
 
 def workplace(folder: Path) -> None:
-    """The files that the commands below take: net.onnx, x.npz, p.json, c.toml, r.csv, t.jsonl."""
+    """The files that the commands below take: net.onnx, x.npz, p.json, c.toml, r.csv, t.toml."""
     rng = np.random.default_rng(0)
     weight = numpy_helper.from_array(rng.normal(size=(4, 3)).astype(np.float32), "w")
     value = helper.make_tensor_value_info
@@ -123,6 +123,7 @@ def workplace(folder: Path) -> None:
         'models = ["net.onnx"]\ndataset = "data.npz"\nschemes = ["float32"]\nn_eval = 2\n'
         'metric = "top1"\n[latency]\nruns = 0\n'
     )
+    (folder / "t.toml").write_text('models = ["net.onnx"]\ndataset = "data.npz"\nepochs = 1\n')
     row = {**dict.fromkeys(COLUMNS), "schema_version": SCHEMA_VERSION, "config_hash": "a"}
     row |= {"status": "ok", "model": "net", "scheme": "float32", "metric_name": "top1"}
     ResultsFile(folder / "r.csv").append(row)
@@ -170,6 +171,15 @@ COMMANDS = (
     "report r.csv -o @.html",
     "reproduce @.csv --row 1",
     "zoo mnist_mlp -o @.onnx",
+    "train @.toml -o new.csv",
+    "train t.toml -o @.csv --dry-run",
+    "export @.onnx --target c -o out",
+    "export net.onnx --plan @.json --target c -o out",
+    "export net.onnx --target llvm -o @.folder",
+    "costs @.onnx",
+    "costs net.onnx --plan @.json",
+    "costs net.onnx --prices @.toml",
+    "dtype hardware posit8_es0 --no-synthesis -o @.v",
     "--adapter @.py dtype list",
 )
 """Every argument of every verb that is a path; @ is the path."""
