@@ -95,6 +95,8 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
     if source == FLOAT64 and dtype == FLOAT16:
         return e.op(f"fptrunc {_float_to_odd(e, a)} to {to}", t, a.n)
     if source.is_float and dtype.is_float:
+        if a.t == "half" and t == "double":  # at once, LLVM makes invalid WebAssembly of it
+            a = e.op(f"fpext {a} to {Val('', 'float', a.n).ty}", "float", a.n)
         return e.op(f"{'fpext' if dtype.bits > source.bits else 'fptrunc'} {a} to {to}", t, a.n)
     if (
         source == FLOAT16
