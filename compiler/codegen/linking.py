@@ -14,7 +14,7 @@ from pathlib import Path
 
 from compiler.codegen.c import system_compiler
 from compiler.errors import LoweringError
-from compiler.target.cpus import WASM32
+from compiler.target.cpus import THUMB, WASM32
 from compiler.target.registry import Target
 
 VARIABLE = "DTYPELAB_CROSS_CC"
@@ -60,7 +60,9 @@ def compiler_of(target: Target, static: bool = False) -> list[str]:
     wanted = shlex.split(os.environ.get(VARIABLE, ""))
     if wanted and target.architecture is not WASM32:
         return wanted
-    return [zig(), "cc", "-target", zig_triple(target, static)]
+    # One set of libraries, which take minutes to build, serves all CPUs.
+    cpu = ["-mcpu=cortex_m4"] if target.architecture is THUMB else []
+    return [zig(), "cc", "-target", zig_triple(target, static), *cpu]
 
 
 def zig_triple(target: Target, static: bool = False) -> str:
@@ -68,6 +70,9 @@ def zig_triple(target: Target, static: bool = False) -> str:
     arch, _, rest = target.triple.partition("-")
     if target.architecture is WASM32:
         return "wasm32-wasi"
+    if target.architecture is THUMB:
+        # The library of mathematics of musl needs no system.
+        return "thumb-linux-musleabihf" if static else "thumb-freestanding-eabihf"
     if "linux" in rest:
         return f"{arch}-linux-{'musl' if static else 'gnu'}"
     return f"{arch}-freestanding-{rest.rpartition('-')[2] or 'none'}"
@@ -110,6 +115,27 @@ def executable(objects: Sequence[bytes], target: Target, flags: Sequence[str] = 
     """
     words = [*compiler_of(target, static=True), "-static", "-s", *flags]
     return _linked(objects, lambda given, out: [*words, "-o", out, *given, "-lm"])
+
+
+def firmware(objects: Sequence[bytes], target: Target, script: str) -> bytes:
+    """The content of a program without a system, which begins at `reset`, of object files.
+
+    Args:
+        script: where its parts go, in the linker's language.
+
+    Raises:
+        LoweringError: there is no linker, or it fails: memory is too small, say.
+    """
+    with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
+        layout = Path(folder, "memory.ld")
+        layout.write_text(script, "utf-8")
+        flags = ["-static", "-nostartfiles", "-w", "-Wl,--entry=reset", "-T", str(layout), "-o"]
+        try:
+            few = [*compiler_of(target), *flags]
+            return _linked(objects, lambda given, out: [*few, out, *given])
+        except LoweringError:  # it calls functions of mathematics, say
+            words = [*compiler_of(target, static=True), *flags]
+            return _linked(objects, lambda given, out: [*words, out, *given, "-lm"])
 
 
 def object_of_c(source: str, target: Target, flags: Sequence[str] = ()) -> bytes:

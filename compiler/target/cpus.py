@@ -38,6 +38,8 @@ class Architecture:
         vectors: feature, bytes of a vector register, and how many of those there are.
         isas: feature, and the name of the instruction set that kernels use then.
         fma: features with a fused multiply-add.
+        rounds: features with an instruction that rounds to the nearest integer; empty: if there is
+            none, the C library has the function that LLVM calls.
         flags: features with sticky flags of floating-point exceptions that
             `compiler.target.intrinsics.exception_flags` can read.
         vector_constraint: what inline assembly calls a vector register; empty: none is known.
@@ -49,6 +51,7 @@ class Architecture:
     vectors: tuple[tuple[str, int, int], ...] = ()
     isas: tuple[tuple[str, str], ...] = ()
     fma: tuple[str, ...] = ()
+    rounds: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     vector_constraint: str = ""
     pause: tuple[str, str] = ("", "")
@@ -93,12 +96,14 @@ WASM32 = Architecture(
     isas=(("relaxed-simd", "relaxed_simd"), ("simd128", "simd128")),
     relocation="static",
 )
+_FPV5 = "fp-armv8d16sp"
 THUMB = Architecture(
     "thumb",
     pointer_bytes=4,
     vectors=(("mve", 16, 8), ("dsp", 8, 6)),
     isas=(("mve", "mve"), ("dsp", "dsp")),
     fma=("vfp4d16sp",),
+    rounds=(_FPV5,),
     relocation="static",
 )
 """Microcontrollers. Those without vectors are given two elements for one, in few registers, which
@@ -148,7 +153,8 @@ _V3 = _V2 | {"avx", "avx2", "fma"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl"}
 _DOTPROD = frozenset({"neon", "dotprod"})
 _M4 = frozenset({"dsp", "vfp4d16sp"})
-_M55 = _M4 | {"fp64", "mve"}  # its vectors of floats take subnormal numbers for 0
+_M7 = _M4 | {_FPV5, "fp64"}
+_M55 = _M7 | {"mve"}  # its vectors of floats take subnormal numbers for 0
 _RV64GC = "+m,+a,+f,+d,+c"
 _WIDE = "-prefer-256-bit"
 """So that LLVM uses the registers of 512 bits."""
@@ -173,7 +179,7 @@ _cpus: dict[str, Cpu] = {
         Cpu("neoverse-n1", AARCH64, _DOTPROD, "aarch64-unknown-linux-gnu"),
         Cpu("generic-rv64", RISCV64, frozenset({"d"}), "riscv64-unknown-linux-gnu", _RV64GC),
         Cpu("cortex-m4", THUMB, _M4, "thumbv7em-none-unknown-eabihf"),
-        Cpu("cortex-m7", THUMB, _M4 | {"fp64"}, "thumbv7em-none-unknown-eabihf"),
+        Cpu("cortex-m7", THUMB, _M7, "thumbv7em-none-unknown-eabihf"),
         Cpu("cortex-m55", THUMB, _M55, "thumbv8.1m.main-none-unknown-eabihf", "-mve.fp"),
         Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", "+simd128", "mvp"),
     )

@@ -189,6 +189,12 @@ class Target:
         return self._has(self.architecture.fma)
 
     @property
+    def rounds(self) -> bool:
+        """Whether rounding to an integer is an instruction, or a function that C libraries have."""
+        known = self.architecture.rounds
+        return not known or self._has(known)
+
+    @property
     def exception_flags(self) -> bool:
         """Whether code can tell that it has rounded, by the CPU's sticky flags."""
         return self._has(self.architecture.flags)

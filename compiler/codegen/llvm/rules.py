@@ -13,6 +13,7 @@ import numpy as np
 from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
+from compiler.target.intrinsics.arm import nearest_integer
 from compiler.target.intrinsics.x86 import limited
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
 
@@ -170,6 +171,14 @@ def limit(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val:
     return x
 
 
+def nearest(e: Emitter, x: Val, enabled: frozenset[str]) -> Val:
+    """Floats as the nearest int32, ties to even; what has none becomes any number."""
+    found = nearest_integer(e, x, enabled)
+    if found is not None:
+        return found
+    return e.call(f"llvm.lrint.{suffix(Val('', 'i32', x.n))}.{suffix(x)}", "i32", x.n, [x])
+
+
 def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
     """A scalar function that is one LLVM operation, or a call of the C library in float64.
 
@@ -179,8 +188,6 @@ def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
     a = args[0]
     if fn == "bits":
         return e.bitcast(a, llvm_type(dtype), a.n)
-    if fn == "rint_i32":
-        return e.call(f"llvm.lrint.{suffix(Val('', 'i32', a.n))}.{suffix(a)}", "i32", a.n, args)
     if fn == "abs" and dtype.kind == "int":
         return e.call(f"llvm.abs.{suffix(a)}", a.t, a.n, [a, Val("false", "i1")])
     f = FUNCTIONS.get(fn)

@@ -108,6 +108,8 @@ class Scalars:
             splat = [e.splat(a, n) for a in args]
             if x.fn == "limit":
                 return rules.limit(e, splat[0], splat[1], self.features)
+            if x.fn == "rint_i32":
+                return rules.nearest(e, splat[0], self.features)
             return rules.function(e, x.fn, x.dtype, splat)
         raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
 

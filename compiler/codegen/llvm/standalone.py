@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from compiler.codegen.llvm import half
+from compiler.codegen.llvm import half, nearest
 from compiler.codegen.standalone import ALIGN, Standalone
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
@@ -19,6 +19,8 @@ def standalone_text(texts: Sequence[str], s: Standalone, target: Target) -> str:
     """The module of the texts of all kernels and of the entry point, whose functions nothing
     outside sees, and `NAME_run` and `NAME_description`."""
     texts = [*texts, half.TEXT] if any(_HALF.search(t) for t in texts) else list(texts)
+    if not target.rounds and any("@llvm.roundeven." in t for t in texts):
+        texts.append(nearest.TEXT)
     declared, bodies = dict[str, str](), list[str]()
     for text in texts:
         body = []
@@ -33,7 +35,10 @@ def standalone_text(texts: Sequence[str], s: Standalone, target: Target) -> str:
     heads = [line for name, line in declared.items() if name not in defined]
     whole = "\n".join(bodies)
     whole = re.sub(r"^define (?!internal )", "define internal ", whole, flags=re.MULTILINE)
-    for name in half.SYMBOLS:  # called by code that LLVM writes, which this text does not show
+    for name in (
+        *half.SYMBOLS,
+        *nearest.SYMBOLS,
+    ):  # called by code that LLVM writes, which this text does not show
         head = rf"^define internal (\w+ @{name}\()"
         whole = re.sub(head, r"define weak hidden \1", whole, flags=re.MULTILINE)
     return "\n".join([*heads, whole, *_public(s, target)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.codegen.backend import Code, backend_of, refuse_libraries
-from compiler.codegen.llvm import half
+from compiler.codegen.llvm import half, nearest
 from compiler.codegen.llvm.standalone import caller_text
 from compiler.codegen.standalone import Standalone, weights_file
 from compiler.errors import UnsupportedError
@@ -75,13 +75,23 @@ def image_of(program: Program) -> Image:
             f"programs for {program.target.triple} run on one thread: build with threads=1, not "
             f"{program.threads}"
         )
-    defined = {s.symbol for k in program.kernels for s in k.stages} | set(half.SYMBOLS)
+    defined = {s.symbol for k in program.kernels for s in k.stages} | _SUPPORT
     code: dict[bytes, None] = {}
     for part in [k.code for k in program.kernels] + [program.code]:
         head, _, content = part.partition(b"\n")
         refuse_libraries(n for n in head.decode().split() if n not in defined)
         code[content] = None
-    if any(name.encode() in content for name in half.SYMBOLS for content in code):
-        made = object_of(Code(half.SYMBOLS, half.TEXT), program.target)
-        code[made.partition(b"\n")[2]] = None
+    for symbols, text in _support(program.target):
+        if any(name.encode() in content for name in symbols for content in code):
+            made = object_of(Code(symbols, text), program.target)
+            code[made.partition(b"\n")[2]] = None
     return Image(program, tuple(code))
+
+
+_SUPPORT = {*half.SYMBOLS, *nearest.SYMBOLS}
+
+
+def _support(target: Target) -> list[tuple[tuple[str, ...], str]]:
+    """Functions that LLVM may call, and their text."""
+    known: list[tuple[tuple[str, ...], str]] = [(half.SYMBOLS, half.TEXT)]
+    return known if target.rounds else [*known, (nearest.SYMBOLS, nearest.TEXT)]

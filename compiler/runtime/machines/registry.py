@@ -21,8 +21,15 @@ def _node() -> Machine:
     return NODE
 
 
+def _qemu_arm() -> Machine:
+    from compiler.runtime.machines.qemu_arm import QEMU_ARM
+
+    return QEMU_ARM
+
+
 _MACHINES: dict[str, dict[str, Callable[[], Machine]]] = {
     "wasm32": {"wasmtime": _wasmtime, "node": _node},
+    "thumb": {"qemu-system-arm": _qemu_arm},
 }
 """Architecture -> machines by name, the preferred one first; each is imported when it is wanted."""
 
