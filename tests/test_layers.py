@@ -36,9 +36,9 @@ ROOMS = {
         "reference", "search", "workflow", "onnx", "torch", "__init__",
     ),
     "experiments": (
-        "files", "feeds", "user_code", "zoo", "data", "measure", "costs", "systems", "gaps",
-        "torch_backend", "generation", "results", "layers", "spec", "page", "running", "cheapest",
-        "training", "__init__", "examples", "benchmarks", "cli",
+        "files", "feeds", "user_code", "zoo", "data", "measure", "devices", "costs", "systems",
+        "gaps", "torch_backend", "generation", "results", "layers", "spec", "page", "running",
+        "cheapest", "training", "__init__", "examples", "benchmarks", "cli",
     ),
 }  # fmt: skip
 """Folders and files of a package, bottom to top. A file imports from its own room and from those

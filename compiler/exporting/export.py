@@ -113,6 +113,45 @@ def export(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Relocatable:
+    """A program that stands alone, in one object file.
+
+    Attributes:
+        program: what it runs.
+        facts: what the module declares of its inputs and outputs.
+        content: of the object file, with its weights.
+    """
+
+    program: Program = field(repr=False)
+    facts: Facts = field(repr=False)
+    content: bytes = field(repr=False)
+
+    def library(self) -> bytes:
+        """The shared library of it that `compiler.load` loads on its machine.
+
+        Raises:
+            LoweringError: the system has no linker, or none for its target.
+        """
+        return _linked(NAME, self.content, "shared")
+
+
+NAME = "net"
+"""What functions are called unless a name is given."""
+
+
+def relocatable(mod: IRModule, target: Target, dtype_lowering: str | None = None) -> Relocatable:
+    """`main` of a module, without control flow, as one object file for a target of any machine.
+
+    Raises:
+        UnsupportedError, LoweringError: as `export`.
+    """
+    program = _program(mod, target, dtype_lowering)
+    facts = Facts(elements_of(mod), index_ranges(mod))
+    code, _ = _code(program, NAME, False, facts)
+    return Relocatable(program, facts, backend_of(target).relocatable(code, target))
+
+
 def _check(folder: Path, weights: str, threads: int, force: bool) -> None:
     if weights not in ("inside", "file"):
         raise ConfigError(unknown("place of weights", weights, ("inside", "file")))

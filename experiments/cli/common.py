@@ -103,6 +103,21 @@ def outputs_option(*names: str, text: str) -> Callable[[F], F]:
     return option
 
 
+def token_option(text: str) -> Callable[[F], F]:
+    """--token-file."""
+    from pathlib import Path
+
+    kind = click.Path(path_type=Path)
+    return click.option("--token-file", type=kind, metavar="FILE", help=text)
+
+
+def device_options(function: F) -> F:
+    """--device and --token-file."""
+    text = "Run on the device that `dtypelab serve` serves there."
+    device = click.option("--device", metavar="HOST:PORT", help=text)
+    return device(token_option("Holds the token of the device.")(function))
+
+
 def json_option(function: F) -> F:
     """--json."""
     option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

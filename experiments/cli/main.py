@@ -38,6 +38,7 @@ from .reproduce import reproduce
 from .run import run
 from .schema import schema
 from .search import search
+from .serve import devices, serve
 from .sweep import sweep
 from .table import table
 from .targets import targets
@@ -79,7 +80,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 for verb in (
     *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, costs, dtype),
-    *(export, targets, train, sweep, schema, table, report, reproduce, zoo, cache),
+    *(export, targets, serve, devices, train, sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)
 
