@@ -133,7 +133,7 @@ class Relocatable:
         Raises:
             LoweringError: the system has no linker, or none for its target.
         """
-        return _linked(NAME, self.content, "shared")
+        return shared_library([self.content], self.program.target)
 
 
 NAME = "net"
