@@ -1,10 +1,13 @@
 """Programs with control flow, compiled for the virtual machine, against the interpreter."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from language import LOOP, MATCH, PROGRAMS, RECURSION, Program
 
 import compiler
+from compiler.boundary.external import remove_func
 from compiler.codegen import cache
 from compiler.errors import InputError
 
@@ -135,9 +138,16 @@ def @main(%x: Tensor[(n*2, 2), float32], %c: Tensor[(), bool]) {
             agree(exe, mod, x, np.asarray(c))
 
 
-def test_functions_with_effects_run_in_order_in_branches_and_loops() -> None:
-    seen: list[float] = []
-    compiler.register_func("test.note", lambda x: seen.append(float(x[0])), override=True)
+@pytest.fixture
+def seen() -> Iterator[list[float]]:
+    """What `test.note` was called with."""
+    found: list[float] = []
+    compiler.register_func("test.note", lambda x: found.append(float(x[0])))
+    yield found
+    remove_func("test.note")
+
+
+def test_functions_with_effects_run_in_order_in_branches_and_loops(seen: list[float]) -> None:
     source = """
 def @main(%x: Tensor[(2,), float32], %k: Tensor[(), int64]) {
   %go = less(0int64, %k);
