@@ -8,12 +8,12 @@ from compiler.errors import InputError
 from compiler.ir.expr import Atom, Function, IRModule, Var, atom_type, names_in
 from compiler.ir.inference import infer_module
 from compiler.passes.live import live
-from compiler.transform.backward import Backward, Functions
 from compiler.transform.called_functions import without_called_functions
 from compiler.transform.first_order import first_order
 from compiler.transform.gradient_step import constant, differentiable
 from compiler.transform.inline import Inline
 from compiler.transform.parameters import as_parameters
+from compiler.transform.tapes import Functions, Taped
 from compiler.types.tensor_types import TensorType
 
 
@@ -51,7 +51,7 @@ def gradient(
     for p in asked:
         if not functions.follows(t := atom_type(p)):
             raise InputError(f"%{p.name} has no gradient: it is {t}")
-    backward = Backward(f, asked, names_in(f) | {p.name for p in extra}, functions)
+    backward = Taped(f, asked, names_in(f) | {p.name for p in extra}, functions)
     for result, flows in seeds:
         backward.flow(result, flows, ())
     backward.run()
