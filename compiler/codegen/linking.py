@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compiler.codegen.c import system_compiler
@@ -136,6 +136,23 @@ def firmware(objects: Sequence[bytes], target: Target, script: str) -> bytes:
         except LoweringError:  # it calls functions of mathematics, say
             words = [*compiler_of(target, static=True), *flags]
             return _linked(objects, lambda given, out: [*words, out, *given, "-lm"])
+
+
+def at_fixed_address(
+    objects: Sequence[bytes], entry: str, address: int, functions: Mapping[str, int]
+) -> bytes:
+    """The content of an ELF file of object files, to be copied to an address, that begins with a
+    function. What it calls besides is at the addresses of `functions`.
+
+    Raises:
+        LoweringError: there is no linker, or a function is in neither.
+    """
+    if not zig():
+        raise LoweringError(INSTALL)
+    words = [zig(), "ld.lld", "--static", "--strip-all", "--no-eh-frame-hdr", "-N"]
+    words += [f"--entry={entry}", f"--image-base={address}"]
+    words += [f"--defsym={name}={at}" for name, at in functions.items()]
+    return _linked(objects, lambda given, out: [*words, "-o", out, *given])
 
 
 def object_of_c(source: str, target: Target, flags: Sequence[str] = ()) -> bytes:

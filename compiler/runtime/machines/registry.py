@@ -27,9 +27,17 @@ def _qemu_arm() -> Machine:
     return QEMU_ARM
 
 
+def _qemu_user() -> Machine:
+    from compiler.runtime.machines.qemu_user import QEMU_USER
+
+    return QEMU_USER
+
+
 _MACHINES: dict[str, dict[str, Callable[[], Machine]]] = {
     "wasm32": {"wasmtime": _wasmtime, "node": _node},
     "thumb": {"qemu-system-arm": _qemu_arm},
+    "aarch64": {"qemu-user": _qemu_user},
+    "riscv64": {"qemu-user": _qemu_user},
 }
 """Architecture -> machines by name, the preferred one first; each is imported when it is wanted."""
 
