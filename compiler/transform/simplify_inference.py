@@ -24,8 +24,9 @@ def _identity(b: Binding) -> Atom | None:
     if op.in_order and same_type(first, b.var):
         return first
     if op.moves is Moves.PERMUTE:
-        axes = tuple(a % len(v.attrs.axes) for a in v.attrs.axes)
-        return first if axes == tuple(range(len(axes))) else None
+        rank = tensor_type(first).rank
+        axes = tuple(a % rank for a in v.attrs.axes or reversed(range(rank)))
+        return first if axes == tuple(range(rank)) else None
     return None
 
 

@@ -142,6 +142,17 @@ def test_what_changes_something_stays(op: str, attrs: dict[str, Any]) -> None:
     assert apply(SimplifyInference(), mod).main is mod.main
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 3), (5,), ()])
+def test_axes_are_reversed_where_none_are_named(shape: tuple[int, ...]) -> None:
+    """Which changes nothing only with less than two of them."""
+    net = Net()
+    turned = net.op("transpose", net.op("abs", net.param("x", shape), name="a"), name="t")
+    mod = net.module(net.op("negative", turned, name="y"))
+    out = apply(SimplifyInference(), mod)
+    assert ("transpose" in ops(out)) == (len(shape) > 1)
+    same_results(out, mod, f(*shape), tolerance=0)
+
+
 def test_a_result_that_is_an_identity_gives_its_name_to_the_producer() -> None:
     net = Net()
     a = net.op("nn.relu", net.param("x", (N, 4)), name="a")
