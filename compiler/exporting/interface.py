@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,12 @@ from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TensorType
 
 _LONGEST = 64
-_OWN = ("weights", "size", "count")
+_OWN = (
+    *("weights", "size", "count", "wrong", "argc", "argv", "file", "failed", "memory", "content"),
+    *("k", "p", "printf", "fprintf", "stderr", "stdout", "stdin", "free", "exit", "strtoll"),
+    *("aligned_alloc", "fopen", "fread", "fgetc", "fclose"),
+)
+"""Names in the program that comes along."""
 _HELPERS = re.compile(r"\b(least_i64|most_i64|floor_div_i64|floor_mod_i64)\b")
 
 
@@ -55,7 +61,8 @@ class Interface:
 
     @cached_property
     def _names(self) -> tuple[list[str], list[str], list[str]]:
-        names, p = Names([*_OWN, self.name]), self.program
+        own = [self.name, *(f"{self.name}_{x}" for x in ("run", "description", "arena_bytes"))]
+        names, p = Names([*_OWN, *own]), self.program
         given = [v.name for v in p.dims]
         return (
             [names.new(n) for n, _ in p.inputs],
@@ -181,13 +188,14 @@ def described(o: Operand) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a function in C, or is that of another one.
+    """Refuse what cannot be the name of a function in C, or is that of another one: also of this
+    system's library, whose function it would take the place of.
 
     Raises:
         ConfigError: it is.
     """
     plain = re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) and len(name) <= _LONGEST
-    if not plain or Names(_OWN).new(name) != name:
+    if not plain or Names(_OWN).new(name) != name or hasattr(ctypes.CDLL(None), name):
         raise ConfigError(
             f"{name!r} cannot be the name of the functions in C: give one such as 'net'"
         )

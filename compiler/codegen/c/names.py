@@ -30,8 +30,14 @@ inline int long register restrict return short signed sizeof static struct switc
 unsigned void volatile while bool true false memcpy memset fabs fabsf sqrt sqrtf floor floorf ceil
 ceilf nearbyint nearbyintf fma fmaf exp log tanh erf sin cos tan asin acos atan sinh cosh asinh
 acosh atanh fmod pow main inputs outputs constants dims arena table begin end y0 y1 yn j0 j1 jn
-gamma signgam index"""
-"""Words and names of C and its headers, and those that every function has."""
+gamma signgam index
+alignas alignof and and_eq asm bitand bitor catch class co_await co_return co_yield compl concept
+const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable
+namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+reinterpret_cast requires static_assert static_cast template this thread_local throw try typeid
+typename typeof using virtual xor xor_eq assert errno i386 linux near far unix"""
+"""Words and names of C, of C++ and of their headers, macros of compilers, and names that every
+function has."""
 
 
 class Names:
@@ -45,6 +51,7 @@ class Names:
         stem = re.sub(r"\W", "_", wish, flags=re.ASCII) or "v"
         stem = stem if stem[0].isalpha() else f"v{stem}"
         stem = f"{stem}_" if len(stem) > 2 and stem.isupper() else stem  # headers have macros
+        stem = f"{stem}_" if stem.endswith("_t") else stem  # headers have types
         # Helpers are called add_i32 and f32_of_f16: nothing else may look like that.
         stem = f"{stem}_" if re.search(r"_[fiub]\d+$", stem) else stem
         name, k = stem, 0

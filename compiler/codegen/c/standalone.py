@@ -25,6 +25,10 @@ CHECKS = """#if defined(__FAST_MATH__)
 it takes half of the time from tiles of sums."""
 
 
+LONGEST = 4095
+"""Characters of a string that every compiler takes."""
+
+
 def standalone_text(s: Standalone) -> str:
     """The constants, `NAME_run` and `NAME_description`, behind the entry point."""
     count, name = max(1, len(s.constants)), s.name
@@ -46,16 +50,21 @@ def standalone_text(s: Standalone) -> str:
         "  return 0;",
         "}",
     ]  # fmt: skip
-    said = [f"const char *{name}_description(void) {{", f"  return {_string(s.description)};", "}"]
+    said = [f"const char *{name}_description(void) {{", *_returned(s.description), "}"]
     parts = [*arrays, f"int {name}_run({RUN_PARAMS});", "\n".join(run)]
     parts += [f"const char *{name}_description(void);", "\n".join(said), s.more]
     return "\n\n".join(p for p in parts if p)
 
 
-def _string(text: str) -> str:
-    """A string of C in lines; `?` could begin a trigraph."""
+def _returned(text: str) -> list[str]:
+    """Lines that return a text: a string, in which `?` could begin a trigraph, or numbers where
+    that is longer than what every compiler takes."""
+    if len(text) > LONGEST:
+        numbers = _filled([str(c) for c in (*text.encode("ascii"), 0)])
+        return ["  static const char text[] = {", *numbers, "  };", "  return text;"]
     pieces = textwrap.wrap(text, 90, drop_whitespace=False, break_on_hyphens=False)
-    return "\n    ".join(json.dumps(p).replace("?", "\\?") for p in pieces) or '""'
+    lines = [json.dumps(p).replace("?", "\\?") for p in pieces]
+    return ["  return", *(f"    {line}" for line in lines[:-1]), f"    {lines[-1]};"]
 
 
 def _lines(values: list[str]) -> list[str]:
