@@ -14,9 +14,9 @@ from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.linking import missing, shared_library, static_library, wasm_module
 from compiler.codegen.standalone import Standalone, weights_file
 from compiler.errors import ConfigError, UnsupportedError, unknown
-from compiler.exporting import FORMS, texts
+from compiler.exporting import FORMS, build_files, texts
 from compiler.exporting.interface import Interface, check_name
-from compiler.files.writing import write_whole
+from compiler.files.writing import check_folder, write_folder
 from compiler.ir.expr import IRModule
 from compiler.runtime.program import Program
 from compiler.saved.libraries import Facts, description
@@ -92,7 +92,7 @@ def export(
     """
     folder = Path(path)
     check_name(name)
-    _check(folder, weights, threads, force)
+    _check(folder, name, weights, threads, force)
     chosen = target if isinstance(target, Target) else _anywhere(target)
     wanted = _forms(chosen, forms)
     program = _program(mod, chosen, dtype_lowering)
@@ -106,7 +106,7 @@ def export(
     said = {file: what for file, (_, what) in files.items()} | {"README.md": "this text"}
     text = texts.readme(interface, f"{name}.{'c' if 'source' in wanted else 'o'}", said)
     files["README.md"] = (text.encode(), "how it is compiled and called")
-    _write(folder, {file: part for file, (part, _) in files.items()})
+    write_folder(folder, {file: part for file, (part, _) in files.items()})
     return Exported(
         folder, name, {file: what for file, (_, what) in files.items()}, chosen,
         interface.arena_bytes, constants.offsets[-1],
@@ -152,18 +152,17 @@ def relocatable(mod: IRModule, target: Target, dtype_lowering: str | None = None
     return Relocatable(program, facts, backend_of(target).relocatable(code, target))
 
 
-def _check(folder: Path, weights: str, threads: int, force: bool) -> None:
+def _check(folder: Path, name: str, weights: str, threads: int, force: bool) -> None:
     if weights not in ("inside", "file"):
         raise ConfigError(unknown("place of weights", weights, ("inside", "file")))
     if threads != 1:
         raise UnsupportedError(
             f"exported programs run on one thread: give threads=1, not {threads}"
         )
-    if folder.exists() and (not force or not folder.is_dir()):
+    if os.path.lexists(folder) and (not force or not folder.is_dir()):
         how = "force=True (--force)" if folder.is_dir() else "another path"
         raise ConfigError(f"{folder} is there already: give {how} to write there")
-    if not folder.parent.is_dir():
-        raise ConfigError(f"cannot write {folder}: there is no folder {folder.parent}")
+    check_folder(folder, [f"{name}.h"])
 
 
 def _anywhere(text: str) -> Target:
@@ -207,7 +206,8 @@ def _code(program: Program, name: str, mapped: bool, facts: Facts) -> tuple[Code
     backend = backend_of(program.target)
     interface = Interface(name, program, 0 if mapped else None)
     source = backend.language == "c"
-    said = description(program, name, f"{name}.weights" if mapped else "", facts)
+    held = Standalone(name, program.symbol, program.constants, mapped, "").offsets[-1]
+    said = description(program, name, (f"{name}.weights", held) if mapped else None, facts)
     more = [*interface.prototypes()[:-2], *interface.definitions()] if source else []
     alone = Standalone(
         name, program.symbol, program.constants, mapped, said, "\n\n".join(more)
@@ -233,7 +233,8 @@ def _files(i: Interface, code: Code, forms: Collection[str]) -> dict[str, tuple[
     files[f"{name}.h"] = (texts.header(i, source).encode(), "the functions")
     files["main.c"] = (texts.main_program(i).encode(), "runs it on files of plain numbers")
     first = f"{name}.c" if "source" in forms else f"{name}.o"
-    files["Makefile"] = (texts.makefile(i, first).encode(), "makes `main`, and libraries")
+    files["Makefile"] = (build_files.makefile(i, first).encode(), "makes `main`, and libraries")
+    files["CMakeLists.txt"] = (build_files.cmake_lists(i, first).encode(), "the same for CMake")
     return files
 
 
@@ -245,12 +246,3 @@ def _shared(name: str, made: bytes, target: Target) -> dict[str, tuple[bytes, st
         return {f"{name}.wasm": (module, what)}
     loads = "" if target.elsewhere else ", which compiler.load loads, too"
     return {f"lib{name}.so": (shared_library([made], target), f"the same, a shared library{loads}")}
-
-
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write {folder}: {error.strerror or error}") from None
-    for file, content in files.items():
-        write_whole(folder / file, content)

@@ -1,11 +1,10 @@
-"""The files beside the code of an exported program: header, README, a program that runs it, and
-its Makefile."""
+"""The files beside the code of an exported program: header, README, and a program that runs it."""
 
 from __future__ import annotations
 
 from compiler.codegen.c.names import comment
-from compiler.codegen.c.system_compiler import PLAIN, of_target
 from compiler.codegen.standalone import ALIGN
+from compiler.exporting.build_files import compile_flags
 from compiler.exporting.interface import Interface, Operand, described
 from compiler.types.dtypes import FLOAT32, FLOAT64
 
@@ -35,7 +34,7 @@ def header(i: Interface, source: bool) -> str:
     ])  # fmt: skip
 
 
-_READ = """static void *memory(int64_t bytes) {
+_MEMORY = """static void *memory(int64_t bytes) {
   void *p = bytes < 0 ? 0 : aligned_alloc(64, ((size_t)bytes / 64 + 1) * 64);
   if (!p) {
     fprintf(stderr, "sizes that do not fit, or no memory\\n");
@@ -43,8 +42,8 @@ _READ = """static void *memory(int64_t bytes) {
   }
   return p;
 }
-
-static void *content(const char *path, int64_t bytes) {
+"""
+_CONTENT = """static void *content(const char *path, int64_t bytes) {
   void *p = memory(bytes);
   FILE *file = fopen(path, "rb");
   if (!file || fread(p, 1, (size_t)bytes, file) != (size_t)bytes || fgetc(file) != EOF) {
@@ -53,7 +52,8 @@ static void *content(const char *path, int64_t bytes) {
   }
   fclose(file);
   return p;
-}"""
+}
+"""
 
 
 def main_program(i: Interface) -> str:
@@ -81,6 +81,7 @@ def main_program(i: Interface) -> str:
         lines.append(f"for (int64_t k = 0; !failed && k < {i.elements(o)}; ++k) {_print(o)}")
     lines += [f"free({n});" for n in (*given, "arena") if n not in dims]
     body = "\n".join(f"  {line}" for line in [*lines, "return failed;"])
+    files = bool(i.inputs) or weights
     check = [
         f"  if (argc != {len(arguments) + 1}) {{",
         f'    fprintf(stderr, "usage: {usage}\\n");',
@@ -90,8 +91,8 @@ def main_program(i: Interface) -> str:
     head = [
         comment(f"Runs {i.name} on files of plain numbers and prints the outputs: {usage}"),
         "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", "",
-        f'#include "{i.name}.h"', "", *_floor(i), _READ, "",
-        "int main(int argc, char **argv) {", *check,
+        f'#include "{i.name}.h"', "", *_floor(i), _MEMORY, *([_CONTENT] if files else []),
+        "int main(int argc, char **argv) {", *(["  (void)argv;"] if not arguments else []), *check,
     ]  # fmt: skip
     return "\n".join([*head, body, "}", ""])
 
@@ -116,29 +117,6 @@ def _print(o: Operand) -> str:
         return f'printf("%.{9 if o.type.dtype == FLOAT32 else 17}g\\n", (double){o.name}[k]);'
     kind = ("unsigned ", "llu") if o.c_type[0] == "u" else ("", "lld")
     return f'printf("%{kind[1]}\\n", ({kind[0]}long long){o.name}[k]);'
-
-
-def compile_flags(i: Interface) -> str:
-    """Flags that generated C is compiled with."""
-    return " ".join([*PLAIN, *of_target(i.program.target)])
-
-
-def makefile(i: Interface, code: str) -> str:
-    """Rules for `main` and for libraries; `code`: the file that holds the program."""
-    name, source = i.name, code.endswith(".c")
-    flags = compile_flags(i)
-    made = [] if not source else [
-        f"{name}.o: {code}", f"\t$(CC) {flags} -fPIC -c -o $@ {code}", ""
-    ]  # fmt: skip
-    return "\n".join([
-        f"main: main.c {name}.h {name}.o",
-        f"\t$(CC) -std=c11 -O2 -o $@ main.c {name}.o -lm", "",
-        *made,
-        f"lib{name}.a: {name}.o", f"\t$(AR) rcs $@ {name}.o", "",
-        f"lib{name}.so: {name}.o", f"\t$(CC) -shared -o $@ {name}.o -lm", "",
-        "clean:", f"\trm -f main {f'{name}.o' if source else ''}".rstrip(), "",
-        ".PHONY: clean", "",
-    ])  # fmt: skip
 
 
 def readme(i: Interface, code: str, files: dict[str, str]) -> str:

@@ -1,4 +1,5 @@
-"""Outputs that are either whole or absent, and that take the place of nothing but a file.
+"""Outputs that are either whole or absent, and that take the place of nothing but a file; and
+folders of them.
 
 A file gets its new content at once, and keeps its permissions; where a link leads to it, the link
 stays. What is no file (a device, a FIFO, an open descriptor such as /dev/stdout) is written to,
@@ -11,11 +12,12 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -89,6 +91,52 @@ def write_whole(path: AnyPath, content: bytes) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
+
+
+def check_folder(folder: Path, names: Iterable[str]) -> None:
+    """Find out before any work whether `write_folder` can write files of these names.
+
+    Raises:
+        ConfigError: as `check_writable`.
+    """
+    try:
+        there = folder.is_dir()
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot write {str(folder)!r}: {said}") from None
+    for path in [folder / name for name in names] if there else [folder]:
+        check_writable(path)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which is made if it is not there: all of them, or none. They are
+    written beside it first, so that a full disk or an interrupt leaves it as it was.
+
+    Raises:
+        ConfigError: they cannot be written.
+    """
+    check_folder(folder, files)
+    final = behind_links(folder)
+    made: Path | None = None
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f".{final.name[:_STEM]}.", dir=final.parent))
+        for name, content in files.items():
+            write_whole(made / name, content)
+        if final.is_dir():
+            for name in files:
+                (made / name).replace(behind_links(folder / name))
+        else:
+            mask = os.umask(0)
+            os.umask(mask)
+            made.chmod(0o777 & ~mask)
+            made.rename(final)
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror or error}") from error
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(str(made), str(folder))) from error
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def remove_leftover(path: AnyPath) -> None:

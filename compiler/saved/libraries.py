@@ -25,7 +25,7 @@ from compiler.runtime.program import Program
 from compiler.saved.codec import decode, encode
 from compiler.target.registry import Target
 
-FORMAT = 1
+FORMAT = 2
 """Number of the layout of descriptions, and of how libraries are called."""
 MAGIC = b"dtypelab library "
 """What descriptions begin with."""
@@ -42,9 +42,9 @@ class Facts:
     indices: tuple[IndexRange, ...]
 
 
-def description(program: Program, name: str, weights: str, facts: Facts) -> str:
+def description(program: Program, name: str, weights: tuple[str, int] | None, facts: Facts) -> str:
     """What a library says of its program, in one line of ASCII; `weights`: the name of their file,
-    if they are in one."""
+    if they are in one, and how many bytes that has."""
     p, t = program, program.target
     held = {
         "format": FORMAT,
@@ -107,6 +107,7 @@ def load_library(path: str | os.PathLike[str]) -> LibraryExecutable:
         target = _target(name, held)
         inputs, outputs, dims, workspace, sizes, assumed, lowerings = decode(held["plan"])
         types = [[t for _, t in part] for part in (inputs, outputs)]
+        file = (str(held["weights"][0]), int(held["weights"][1])) if held["weights"] else None
         given, made = (list(map(str, part)) for part in held["elements"])
         facts = Facts(
             elements_among(given, made, *types), ranges_among(held["indices"], dict(inputs))
@@ -116,7 +117,7 @@ def load_library(path: str | os.PathLike[str]) -> LibraryExecutable:
             f"{name} is no library that compiler.export has written, or is damaged: export the "
             "model again"
         ) from None
-    weights = _weights(Path(path), str(held["weights"]))
+    weights = _weights(Path(path), *file) if file else None
     try:
         run = _RUN((f"{held['name']}_run", _opened(Path(path))))
     except (OSError, AttributeError) as error:
@@ -165,13 +166,17 @@ def _target(name: str, held: Mapping[str, Any]) -> Target:
     return Target(text, triple, cpu, features, needs)
 
 
-def _weights(path: Path, file: str) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+def _weights(path: Path, file: str, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The file of weights beside a library, mapped."""
-    if not file:
-        return None
     there = path.parent / Path(file).name
     try:
-        return np.memmap(there, np.uint8, "r")
+        held = there.stat().st_size
+        if held != size:
+            raise ModelError(
+                f"{path} needs {size:,} bytes of weights, but {there} has {held:,}: export the "
+                "model again"
+            )
+        return np.memmap(there, np.uint8, "r") if size else np.zeros(0, np.uint8)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{path} needs its weights in {there}, which do not open: {error}"
