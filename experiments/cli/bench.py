@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import click
 import compiler
 from compiler.errors import ConfigError, UnsupportedError
 from compiler.transform.choose_outputs import choose_outputs
+from experiments.devices import client
+from experiments.devices import executable as on_device
 from experiments.measure.latency import LatencyStats, measure_interleaved
 from experiments.running import provenance
 from experiments.systems import pipeline, schemes
@@ -20,6 +23,7 @@ from experiments.zoo import model_files
 
 from .common import (
     batch_options,
+    device_options,
     echo_lowering,
     format_options,
     json_option,
@@ -54,6 +58,7 @@ PEERS = ("onnxruntime", "openvino")
 @int8_options
 @outputs_option(text="Compute only this output.")
 @click.option("--tuned", metavar="LOG", help="Apply a log that `dtypelab tune` wrote.")
+@device_options
 @json_option
 def bench(
     model: str,
@@ -72,13 +77,16 @@ def bench(
     settings: Sequence[str],
     chosen: Sequence[str],
     tuned: str | None,
+    device: str | None,
+    token_file: Path | None,
     as_json: bool,
 ) -> None:
     """Time MODEL on random inputs, taking turns with float32 and, with --vs, other runtimes.
 
     A symbolic first dimension becomes --batch; others need --shape. With --calib, int8 is timed,
     and --vs also times the other runtimes' int8 (uint8 data, int8 weights a channel, quantized by
-    onnxruntime from the same shapes). With --tuned, the model is also timed without the log.
+    onnxruntime from the same shapes). With --tuned, the model is also timed without the log. With
+    --device, it is compiled here, and run and timed there.
 
     Example: dtypelab bench mnist_resnet8 --calib mnist1k --vs onnxruntime
     """
@@ -88,6 +96,10 @@ def bench(
         raise ConfigError("--calib makes the model int8: leave --dtype out")
     if chosen and vs:
         raise ConfigError("--vs computes all outputs: leave --outputs out")
+    if device and vs:
+        raise ConfigError("--vs runs here and --device elsewhere: give one of them")
+    client.use_token_file(token_file)
+    place = client.device(device) if device else None
     arrays = random_inputs(model, shapes, batch)
     module = load_static(model, arrays)
     subject = int8_module(model, module, arrays, shapes, calib, config_file, settings)
@@ -97,23 +109,26 @@ def bench(
         subject = pipeline.retype(module, scheme)
     module, subject = (choose_outputs(m, chosen) for m in (module, subject))
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
-        executable = pipeline.build(subject, scheme, target, threads)
-    calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(*arrays.values())}
+        executable = pipeline.build(subject, scheme, target, threads, place)
+    built = {dtype: executable}
     if tuned:
-        untuned = pipeline.build(subject, scheme, target, threads)
-        calls["untuned"] = lambda: untuned(*arrays.values())
+        built["untuned"] = pipeline.build(subject, scheme, target, threads, place)
     if dtype != "float32":
-        reference = pipeline.build(module, base, target, threads)
-        calls["float32"] = lambda: reference(*arrays.values())
+        built["float32"] = pipeline.build(module, base, target, threads, place)
+    calls: dict[str, Callable[[], object]] = {
+        name: partial(exe, *arrays.values()) for name, exe in built.items()
+    }
     path = model_files.model_file(model)
     peers = list(dict.fromkeys(vs))
     for peer in peers:
         calls[peer] = _PEERS[peer](path, arrays, threads)
         if calib:
             calls[f"{peer} u8s8"] = _PEERS[peer](_u8s8(path, arrays), arrays, threads)
-    stats = dict(
-        zip(calls, measure_interleaved(list(calls.values()), warmup=warmup, runs=runs), strict=True)
-    )
+    if place is None:
+        found = measure_interleaved(list(calls.values()), warmup=warmup, runs=runs)
+    else:
+        found = on_device.interleaved(built.values(), arrays.values(), warmup, runs)
+    stats = dict(zip(calls, found, strict=True))
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": dtype, "target": target}
         facts |= lowering_facts(executable)
@@ -128,7 +143,11 @@ def bench(
                 key = name.replace(" ", "_")
                 facts[f"latency_ms_{key}"] = _milliseconds(stats[name])
                 facts[f"speedup_vs_{key}"] = stats[name].median / stats[dtype].median
-        print_json({**facts, "provenance": asdict(provenance.collect())})
+        origin = asdict(provenance.collect())
+        if place is not None:
+            facts["device"] = device
+            origin |= {name: getattr(place.machine, name) for name in ("cpu", "cores", "os")}
+        print_json({**facts, "provenance": origin})
         return
     show(_table(stats, dtype))
     echo_lowering(executable)

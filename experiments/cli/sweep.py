@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from experiments.devices import client
 from experiments.spec.shipped import shipped
 
-from .common import json_option, print_json, say, show
+from .common import device_options, json_option, print_json, say, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +44,7 @@ ALL_FAILED = 1
     metavar="KEY=VALUE",
     help="Replace what SPEC.toml says, for example latency.runs=5; may be repeated.",
 )
+@device_options
 @click.option("--dry-run", is_flag=True, help="Only list the cells, and estimate the time.")
 @json_option
 def sweep(
@@ -52,6 +55,8 @@ def sweep(
     jobs: int,
     scheduler: str | None,
     settings: Sequence[str],
+    device: str | None,
+    token_file: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -59,13 +64,17 @@ def sweep(
 
     SPEC.toml may also be the name of a shipped specification ({shipped}). A sweep that was stopped,
     even killed, continues with --resume and loses nothing. Cells that fail are rows with the
-    reason, and stderr says how many; the exit code is 1 where every one failed.
+    reason, and stderr says how many; the exit code is 1 where every one failed. With --device, all
+    cells run there, and networks are compiled here.
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
     from experiments.results.terminal import results_table
     from experiments.running.runner import sweep as run_sweep
 
+    client.use_token_file(token_file)
+    if device:
+        settings = [*settings, f"device={json.dumps(device)}"]
     if dry_run:
         _list(spec, settings, out, as_json)
         return 0

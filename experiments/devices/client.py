@@ -93,6 +93,15 @@ class Device:
         """What it said that it is; None: it has not been reached."""
         return self._machine
 
+    def reach(self) -> None:
+        """Connect to it, if it is not connected.
+
+        Raises:
+            DeviceError: it does not answer.
+        """
+        with self._lock:
+            self._connected()
+
     def run(self, program: bytes, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of a program (a shared library, or an object file) for its inputs.
 

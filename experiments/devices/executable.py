@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
-from compiler.errors import DtypelabError, UnsupportedError
+from compiler.boundary.inputs import bind_inputs
+from compiler.codegen.linking import missing
+from compiler.errors import LoweringError, UnsupportedError
 from compiler.exporting.export import Relocatable, relocatable
 from compiler.ir.expr import IRModule
-from compiler.runtime.executable import GraphExecutable
+from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
@@ -51,16 +53,15 @@ def build(
 
 def _content(made: Relocatable, target: Target, device: Device) -> bytes:
     """What is sent: a library if it can be linked here, else what the device links."""
-    try:
-        if target.triple == Target.parse("llvm").triple:
+    if not missing(target):
+        try:
             return made.library()
-    except DtypelabError:
-        if not device.machine.linker:
-            raise
+        except LoweringError:
+            if not device.machine.linker:
+                raise
     if not device.machine.linker:
         raise DeviceError(
-            f"device {device.address} has no C compiler to link code for {target.triple} with, "
-            "and here is none for it: install one there"
+            f"device {device.address} has no C compiler to link with, and here {missing(target)}"
         )
     return made.content
 
@@ -117,21 +118,22 @@ def _nowhere(*_: int) -> NoReturn:
 
 
 def interleaved(
-    programs: Sequence[DeviceExecutable], arrays: Sequence[Array], warmup: int, runs: int
+    programs: Iterable[Executable], inputs: Iterable[object], warmup: int, runs: int
 ) -> list[LatencyStats]:
     """`measure_interleaved` of programs on one device, for the same inputs, by its clock.
 
     Raises:
         DeviceError: as `DeviceExecutable.run`.
     """
-    said = _measured(programs, arrays, how="interleaved", warmup=warmup, runs=runs)
-    return _read(programs[0].device, lambda: [LatencyStats(**s) for s in said["stats"]])
+    there = [_there(p) for p in programs]
+    said = _measured(there, inputs, how="interleaved", warmup=warmup, runs=runs)
+    return _read(there[0].device, lambda: [LatencyStats(**s) for s in said["stats"]])
 
 
 def speedup(
-    program: DeviceExecutable,
-    baseline: DeviceExecutable | None,
-    arrays: Sequence[Array],
+    program: Executable,
+    baseline: Executable | None,
+    inputs: Iterable[object],
     protocol: Protocol,
 ) -> Speedup:
     """`measure_speedup` of programs on one device, for the same inputs, by its clocks.
@@ -139,9 +141,9 @@ def speedup(
     Raises:
         DeviceError: as `DeviceExecutable.run`.
     """
-    programs = [program] if baseline is None else [program, baseline]
+    there = [_there(p) for p in (program, baseline) if p is not None]
     said = _measured(
-        programs, arrays, how="speedup", warmup=protocol.warmup, runs=protocol.runs,
+        there, inputs, how="speedup", warmup=protocol.warmup, runs=protocol.runs,
         precision=protocol.precision, budget_s=protocol.budget_s,
     )  # fmt: skip
 
@@ -150,12 +152,19 @@ def speedup(
         latency, noise = LatencyStats(**found.pop("latency")), tuple(found.pop("noise"))
         return Speedup(latency=latency, noise=noise, **found)
 
-    return _read(program.device, read)
+    return _read(there[0].device, read)
+
+
+def _there(program: Executable) -> DeviceExecutable:
+    if not isinstance(program, DeviceExecutable):
+        raise UnsupportedError("only programs that were built for a device are measured there")
+    return program
 
 
 def _measured(
-    programs: Sequence[DeviceExecutable], arrays: Sequence[Array], **how: object
+    programs: Sequence[DeviceExecutable], inputs: Iterable[object], **how: object
 ) -> Mapping[str, Any]:
+    arrays, _ = bind_inputs(list(programs[0].inputs.items()), list(inputs), {})
     contents = [p.content for p in programs]
     return programs[0].device.measure(contents, arrays, **how)
 

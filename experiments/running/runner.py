@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
+from experiments.devices.client import device
 from experiments.files import check_outputs
 from experiments.layers.gaps import GapsFile, gaps_path
 from experiments.layers.long_file import Line, LongFile
@@ -53,6 +54,8 @@ def sweep(
     cells that have a row are left alone, except that `retry_failed` runs the failed ones again.
     `jobs` > 1 spreads cells over processes, `scheduler` (the address of a dask.distributed one)
     over the workers of its cluster, both for specifications that measure no latency (runs = 0).
+    A `device` that the specification names runs all cells; one that is lost, or ends what it is
+    running, makes rows with status "error" that name it.
     `progress` shows a bar on stderr, or a line in a notebook; by default where either is.
     `settings` KEY=VALUE replace what the specification says.
 
@@ -68,6 +71,7 @@ def sweep(
     Raises:
         ConfigError: the specification is wrong, `out` exists and `resume` is false, or it cannot
             be written, or the scheduler does not answer.
+        DeviceError: the device does not answer before the first cell.
     """
     checked, isolated = load_apart(spec, settings)
     if jobs < 1:
@@ -90,6 +94,8 @@ def sweep(
             "other processes do not know this one's PassContext or tuning log: use one job, "
             "without a timeout"
         )
+    if scheduler and any(cell.device for cell in checked.cells):
+        raise ConfigError("give either a device or a scheduler, not both")
     cells = [cell if cell.settled_hash else cell.settled() for cell in checked.cells]
     results = ResultsFile(out, resume=resume or retry_failed)
     files: dict[type[LongFile], LongFile] = {}
@@ -101,6 +107,8 @@ def sweep(
         hashes = [cell.config_hash for cell in cells]
         retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
         todo = [c for c, h in zip(cells, hashes, strict=True) if h not in known or h in retried]
+        for address in {cell.device for cell in todo if cell.device}:
+            device(address).reach()  # one that is not there makes no rows
         with sweep_progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
             part = checked.workload.part(todo)
             alone = Isolation(checked.memory, advance.say) if isolated else None

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
-from experiments.feeds import Examples, elements_of, sample_of
+from experiments.devices.client import device
+from experiments.feeds import Examples, call_of, elements_of, sample_of
 from experiments.gaps.chain import NothingBetween
 from experiments.gaps.measuring import Subject, steps
 from experiments.layers.gaps import gap_lines
@@ -90,6 +92,7 @@ class Session:
             # Formats, data and metrics may be a user's, and raise anything: the others still run,
             # and the row says what it was.
             row |= {"status": "error", "error": one_line(activity.explained(error))}
+        row |= _where(cell)
         row["started_utc"] = started.isoformat(timespec="seconds")
         row["duration_s"] = time.perf_counter() - clock
         return outcome
@@ -192,6 +195,8 @@ class Session:
         return found.accuracy
 
     def _prepare(self, cell: Cell) -> pipeline.Variant:
+        given: dict[str, Any] = {"output": cell.output} if cell.output else {}
+        given |= {"device": device(cell.device)} if cell.device else {}
         return pipeline.prepare(
             cell.model.path,
             rounding_seeds.seeded(cell.scheme, cell.seed),
@@ -199,7 +204,7 @@ class Session:
             calibration=self._calibration(cell),
             target=cell.target,
             threads=cell.threads,
-            **({"output": cell.output} if cell.output else {}),
+            **given,
         )
 
     def _calibration(self, cell: Cell) -> Examples:
@@ -213,7 +218,8 @@ class Session:
         """The float32 network of the cell's model, target and threads, and its outputs; or what is
         kept of them, where they are judged a batch at a time."""
         apart = in_batches(cell, self._data(cell))
-        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output, apart)
+        place = (cell.target, cell.threads, cell.device)
+        key = (cell.model.path, cell.dataset_sha256, *place, cell.output, apart)
         if self._baseline is None or self._key != key:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]
@@ -230,6 +236,13 @@ class Session:
             raise ConfigError(f"latency batch {batch} needs as many examples, have {len(inputs)}")
         reference = baseline.compiled(batch)
         protocol = Protocol(settings.warmup, settings.runs, settings.precision, settings.budget_s)
+
+        if cell.device:
+            from experiments.devices.executable import speedup
+
+            own, other = subject.compiled(batch).executable, reference.executable
+            beside = None if cell.scheme.kind == "float32" else other
+            return _latency_columns(speedup(own, beside, [call_of(inputs)], protocol))
 
         def float32() -> pipeline.Array:
             return reference.call(inputs)
@@ -306,7 +319,19 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "target": cell.target,
         "config": json.dumps(cell.specification()),
         **asdict(provenance.collect()),
+        **_where(cell),
     }
+
+
+def _where(cell: Cell) -> dict[str, Value]:
+    """The columns of the machine that a cell runs on, where that is not this one; empty as long as
+    the device has not been reached."""
+    if not cell.device:
+        return {}
+    known = device(cell.device).known
+    if known is None:
+        return dict.fromkeys(("cpu", "cores", "os"))
+    return {"cpu": known.cpu, "cores": known.cores, "os": known.os}
 
 
 def _empty_row(cell: Cell) -> dict[str, Value]:

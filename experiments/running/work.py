@@ -108,7 +108,8 @@ def _work(
     s, own, work = cell.settings, cell.scheme.kind != "float32", Work()
     count = images[cell.model.sha256, cell.dataset_sha256]
     apart = in_batches(cell, fed)
-    key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output, apart)
+    place = (cell.target, cell.threads, cell.device)
+    key = (cell.model.path, cell.dataset_sha256, *place, cell.output, apart)
     per = batch_of_tokens(cell, fed, fixed, count) if apart else None
     if float32.key != key:
         batch = per or evaluation_batch(fixed, count, elements)

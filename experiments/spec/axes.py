@@ -148,7 +148,7 @@ class AxesReader:
             seeds=reader.integers("seeds", (seed,), 0),
             repeats=_repeats(reader),
         )
-        _check(reader, read)
+        _check(reader, read, "device" in self.spec.values)
         if d is None:
             return read
         if "seed" in reader.values:
@@ -351,7 +351,7 @@ def _accumulations(reader: Reader) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _check(reader: Reader, axes: Axes) -> None:
+def _check(reader: Reader, axes: Axes, elsewhere: bool) -> None:
     for index, calibrator in enumerate(axes.calibrators):
         options = {"calibrate": calibrator}
         reader.checked(partial(number_systems.check_qconfig, options), "calibrators", index)
@@ -360,4 +360,10 @@ def _check(reader: Reader, axes: Axes) -> None:
         if axes.schemes and not any(item.value.takes(mode) for item in axes.schemes):
             reader.fail(f"no scheme takes accumulation {mode!r}", "accumulations", index)
     for index, target in enumerate(axes.targets):
-        reader.checked(partial(number_systems.check_target, target), "targets", index)
+        check = number_systems.check_target_elsewhere if elsewhere else number_systems.check_target
+        reader.checked(partial(check, target), "targets", index)
+    for index, threads in enumerate(axes.threads if elsewhere else ()):
+        if threads != 1:
+            reader.fail(
+                f"programs on devices run on one thread, not on {threads}", "threads", index
+            )

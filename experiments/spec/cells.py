@@ -97,6 +97,8 @@ class Cell:
     gap: GapRequest = field(default_factory=GapRequest)
     #: Which output is judged, of a model that has several.
     output: str = ""
+    #: The address of the device that runs it; empty: this machine.
+    device: str = ""
     #: What it would be judged by if its specification named no metric.
     default_metric: str = field(default="top1", repr=False, compare=False)
     #: The hash that a sweep gave it (see `settled`).
@@ -143,6 +145,7 @@ class Cell:
             "layers": asdict(self.layers) if self.layers.images else None,
             "gap": asdict(self.gap) if self.gap.inputs else None,
             "output": self.output,
+            "device": self.device,
         }
         content = {
             "schema_version": 1,  # of this content, not of the results file
@@ -180,6 +183,7 @@ class Cell:
             "latency": {key: getattr(self.settings, key) for key in LATENCY},
             **({"metric": self.metric} if {self.metric, self.default_metric} != {"top1"} else {}),
             **({"output": self.output} if self.output else {}),
+            **({"device": self.device} if self.device else {}),
             **({"repeat": self.repeat} if self.repeat else {}),
             **({"adapters": list(self.adapters)} if self.adapters else {}),
             **({"energy": dict(self.energy)} if self.energy else {}),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from compiler.errors import ConfigError, unknown
 from experiments.data.datasets import Dataset
+from experiments.devices.client import check_address
 from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
 from experiments.systems.prices import check_source
@@ -33,7 +34,7 @@ _RULES = ("include", "exclude", "override")
 KEYS = (
     *AXES,
     *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "gates"),
-    *("area", "certificates", "layers", "gap", "latency"),
+    *("area", "certificates", "layers", "gap", "latency", "device"),
     *("n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
 )
 
@@ -154,7 +155,7 @@ class _Grid:
         """The product of the axes, without what is `left_out`; settings in `last` come before all
         others."""
         prices = _prices(self.top, self.folder)
-        gap = _gap(self.top.table("gap"))
+        gap, device = _gap(self.top.table("gap")), _device(self.top)
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
             self.data[subject.data.sha256] = subject.given
@@ -184,6 +185,7 @@ class _Grid:
                         **prices,
                         layers=layers,
                         gap=gap,
+                        device=device,
                     )
                     if self._matching(left_out, cell):
                         continue
@@ -245,6 +247,17 @@ def _layers(table: Reader, most: int) -> LayerRequest:
     if images > most:
         table.fail(f"images is {images}, but the data set has {most}", "images")
     return LayerRequest(images, table.flag("events", False))
+
+
+def _device(top: Reader) -> str:
+    """The address of the device that cells run on; empty: they run here."""
+    if "device" not in top.values:
+        return ""
+    address = top.text("device")
+    top.checked(partial(check_address, address), "device")
+    if "gap" in top.values:
+        top.fail("the steps of [gap] are taken on this machine: leave out one of them", "device")
+    return address
 
 
 def _gap(table: Reader) -> GapRequest:

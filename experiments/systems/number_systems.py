@@ -220,6 +220,13 @@ def check_target(text: str) -> None:
     isa_of(text)
 
 
+def check_target_elsewhere(text: str) -> None:
+    """Raise a DtypelabError unless `text` is a target, of whatever machine."""
+    import compiler
+
+    compiler.Target.anywhere(text)
+
+
 def qconfig(options: Mapping[str, Any]) -> QConfig:
     """A `quantize.QConfig` with these fields.
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
     from compiler.transform.analysis import ModelCost
     from compiler.transform.certificates import Certificate
+    from experiments.devices.client import Device
     from experiments.measure.layer_errors import LayerError
     from quantize import Plan
 
@@ -170,15 +171,26 @@ def retype(module: IRModule, scheme: Scheme) -> IRModule:
     return changed
 
 
-def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int = 1) -> Executable:
-    """Compile a module that is in `scheme`.
+def build(
+    module: IRModule,
+    scheme: Scheme,
+    target: str = "llvm",
+    threads: int = 1,
+    device: Device | None = None,
+) -> Executable:
+    """Compile a module that is in `scheme`, for this machine or for a device.
 
     Raises:
-        DtypelabError: an operator or a format has no lowering for the target.
+        DtypelabError: an operator or a format has no lowering for the target, or the device does
+            not answer.
     """
     import compiler
 
     lowering = cast("str | None", scheme.option("lowering"))
+    if device is not None:
+        from experiments.devices import executable
+
+        return executable.build(module, device, target, threads, lowering)
     return compiler.build(module, target=target, threads=threads, dtype_lowering=lowering)
 
 
@@ -205,8 +217,10 @@ def prepare(
     target: str,
     threads: int,
     output: str = "",
+    device: Device | None = None,
 ) -> Variant:
     """Put the model at `path` into `scheme`; `output` is the one that counts, if it has several.
+    It runs on the `device`, if one is given.
 
     `calibration` [n, *sample_shape] is used by int8 schemes only. The model is imported and
     transformed for each batch size, so that shapes are known when kernels are chosen.
@@ -236,7 +250,7 @@ def prepare(
 
     def compile_for(batch: int) -> Compiled:
         module = transform(model_files.load_for_batch(path, sample_shape, batch))
-        executable = build(module, scheme, target, threads)
+        executable = build(module, scheme, target, threads, device)
         names = tuple(module.attrs.get("outputs", ()))
         axes = model_files.result_axes(path, sample_shape)
         return Compiled(executable, batch, executable.dtype_lowering, output, names, axes)
@@ -247,7 +261,7 @@ def prepare(
     found, realized = costs(module)
     plain = cost(module)
     return Variant(
-        isa=number_systems.isa_of(target),
+        isa=device.machine.target(target).isa if device else number_systems.isa_of(target),
         opset=None if opset is None else int(opset),
         fixed_batch=fixed,
         macs=int(plain.macs) // per,
