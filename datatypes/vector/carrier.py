@@ -116,10 +116,11 @@ FAR = 2.0**62
 """What no number of an ordinary format reaches, nor its inverse."""
 
 
-def narrowed_to_odd(x: Expr) -> Expr:
+def narrowed_to_odd(x: Expr, anywhere: bool = True) -> Expr:
     """A float64 as float32, rounded to odd: 29 bits are cut off, and the last one left is set if
     any of them was. Finite numbers above FAR in magnitude become FAR, and those below its inverse
-    that, unless they are zero."""
+    that, unless they are zero; that is left out where x is not `anywhere`, but one of float32's
+    normal numbers, infinite, NaN or zero."""
     cut = (1 << (DOUBLE.mantissa - SINGLE.mantissa)) - 1
 
     def within(y: Expr) -> Expr:
@@ -130,7 +131,7 @@ def narrowed_to_odd(x: Expr) -> Expr:
         return DOUBLE.value((bits | ((bits & cut) + cut)) & ~cut)
 
     def narrowed(x: Expr) -> Expr:
-        y = with_sign(let(magnitude(x), within, "y"), x)
+        y = with_sign(let(magnitude(x), within, "y"), x) if anywhere else x
         return cast(let(DOUBLE.bits(y), odd, "bits"), FLOAT32)
 
     return let(x, narrowed, "x")

@@ -30,7 +30,7 @@ from datatypes.formats import Format, as_float, decode, value_table
 from datatypes.vector import deferred
 from datatypes.vector.carrier import is_nan, narrowed_to_odd, rounded_to_odd
 from datatypes.vector.choice import chosen
-from datatypes.vector.rounding import rounded, rounds_in_single
+from datatypes.vector.rounding import products_in_single, rounded, rounds_in_single
 
 Array = npt.NDArray[Any]
 
@@ -92,6 +92,8 @@ def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Exp
     if op not in oracle.ARITHMETIC:
         return None
     result = to_odd(op, a, b, fmt.has_inf) if choice.odd else BinOp(op, a, b, wide)
+    if rounds_in_single(fmt):
+        result = narrowed_to_odd(result, anywhere=op == "Div" or not products_in_single(fmt))
     return cast(rounded(fmt, result, outside=op == "Div"), choice.lane.dtype)
 
 

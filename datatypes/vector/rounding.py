@@ -254,6 +254,14 @@ def rounds_in_single(fmt: Format) -> bool:
 
 
 @lru_cache(maxsize=256)
+def products_in_single(fmt: Format) -> bool:
+    """Whether sums and products of two values are normal numbers of float32, or zero."""
+    unit = fmt.minpos * Fraction(2) ** (1 - significant_bits(fmt))  # values are multiples of it
+    low = min(unit, fmt.minpos * fmt.minpos)
+    return fmt.maxpos * fmt.maxpos < Fraction(2) ** SINGLE.bias and low >= Fraction(SINGLE.least)
+
+
+@lru_cache(maxsize=256)
 def carrier_tables(fmt: Format, c: Carrier) -> Tables:
     """The tables of a format for a carrier."""
     rounding = binades(fmt)

@@ -16,8 +16,9 @@ from compiler.ir.expr import IRModule
 from compiler.runtime.executable import Executable
 from compiler.symbolic import Var
 from compiler.types.dtypes import Array
+from datatypes.arithmetic import oracle
 from datatypes.formats import as_float, get
-from datatypes.vector.rounding import rounds_in_single
+from datatypes.vector.rounding import products_in_single, rounds_in_single
 
 NAMES = ["posit16_es1", "posit16_es2"]
 N = Var("n")
@@ -47,6 +48,8 @@ def test_which_formats_are_rounded_in_float32() -> None:
     assert all(rounds_in_single(get(name)) for name in NAMES)
     assert not rounds_in_single(get("posit8_es0"))  # it is anyway
     assert not rounds_in_single(get("posit32_es2"))
+    assert all(products_in_single(get(name)) for name in NAMES)
+    assert not products_in_single(get("posit16_es3"))  # 2**-224 is below float32's range
 
 
 @pytest.mark.sampled(6)
@@ -79,3 +82,31 @@ def test_the_codec_agrees_with_exact_rationals(name: str) -> None:
     x = np.array([0.3, 1e-9, 3e8, 1.0 + 2.0**-40, 2.0**27 * 1.5, 2.0**-62, 1e300, -7.1])
     want = [fmt.encode_exact(float(v)) for v in x]
     assert conversion(name, "float64", TARGETS[0])(x).tolist() == want
+
+
+@cache
+def operation(name: str, op: str, target: str) -> Executable:
+    """Of two arrays of codes."""
+    b = FunctionBuilder()
+    dtype = f"custom[{name}]16"
+    x, y = (b.param(p, (N,), dtype) for p in "xy")
+    mod = IRModule({"main": b.finish(b.call(op, x, y))})
+    return compiler.build(mod, target=target, dtype_lowering="vector")
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply"])
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_and_products_are_rounded_once(name: str, op: str, target: str) -> None:
+    """The ends of the range, where values are sparse, against codes of all sizes, and random
+    pairs, as the oracle of arrays rounds them."""
+    fmt, rng = get(name), np.random.default_rng(1)
+    ends = np.array([1, 2, 3, 0x3FFF, 0x4000, 0x4001, 0x7FFD, 0x7FFE, 0x7FFF, 0x8000, 0, 0xC000])
+    every = np.arange(0, 1 << 16, 37)
+    x, y = (a.ravel() for a in np.meshgrid(ends, every))
+    x = np.concatenate([x, rng.integers(0, 1 << 16, 20_000)]).astype(np.uint16)
+    y = np.concatenate([y, rng.integers(0, 1 << 16, 20_000)]).astype(np.uint16)
+    got = operation(name, op, target)(x, y)
+    named = {"add": "Add", "subtract": "Sub", "multiply": "Mul"}[op]
+    np.testing.assert_array_equal(got, oracle.apply(fmt, named, x, y))
