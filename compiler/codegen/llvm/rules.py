@@ -13,6 +13,7 @@ import numpy as np
 from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
+from compiler.target.intrinsics import wasm
 from compiler.target.intrinsics.arm import nearest_integer
 from compiler.target.intrinsics.x86 import limited
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
@@ -173,14 +174,21 @@ def limit(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val:
 
 def nearest(e: Emitter, x: Val, enabled: frozenset[str]) -> Val:
     """Floats as the nearest int32, ties to even; what has none becomes any number."""
-    found = nearest_integer(e, x, enabled)
-    if found is not None:
-        return found
+    for own in (nearest_integer, wasm.rounded):
+        if (found := own(e, x, enabled)) is not None:
+            return found
     return e.call(f"llvm.lrint.{suffix(Val('', 'i32', x.n))}.{suffix(x)}", "i32", x.n, [x])
 
 
-def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
+def function(
+    e: Emitter,
+    fn: str,
+    dtype: DType,
+    args: Sequence[Val],
+    enabled: frozenset[str] = frozenset(),
+) -> Val:
     """A scalar function that is one LLVM operation, or a call of the C library in float64.
+    `enabled`: features of the target, where its instructions are to be preferred.
 
     Raises:
         LoweringError: there is no such function of the dtype.
@@ -188,6 +196,8 @@ def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
     a = args[0]
     if fn == "bits":
         return e.bitcast(a, llvm_type(dtype), a.n)
+    if fn == "fma" and (found := wasm.multiply_add(e, *args, enabled)) is not None:
+        return found
     if fn == "abs" and dtype.kind == "int":
         return e.call(f"llvm.abs.{suffix(a)}", a.t, a.n, [a, Val("false", "i1")])
     f = FUNCTIONS.get(fn)

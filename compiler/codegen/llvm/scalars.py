@@ -110,7 +110,7 @@ class Scalars:
                 return rules.limit(e, splat[0], splat[1], self.features)
             if x.fn == "rint_i32":
                 return rules.nearest(e, splat[0], self.features)
-            return rules.function(e, x.fn, x.dtype, splat)
+            return rules.function(e, x.fn, x.dtype, splat, self.features)
         raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
 
     def _same(self, a: Val, b: Val) -> tuple[Val, Val]:
@@ -127,7 +127,7 @@ class Scalars:
                 )
             n = self.scope.width
             a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
-            return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])
+            return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)], self.features)
         bounds = range_of(s.update)
         op = s.update if bounds is None else "Add"
         new = rules.binary(self.e, op, dtype, *self._same(old, self.eval(s.value)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import itertools
@@ -139,10 +140,10 @@ class _Process:
             try:
                 return self._asked(head, parts, into)
             except OSError as error:  # BrokenPipeError, or it does not start
-                self._end()
+                self.end()
                 raise MachineError(f"node has stopped: {error.strerror or error}") from None
             except BaseException:  # an answer may be left in the pipe
-                self._end()
+                self.end()
                 raise
 
     def _asked(
@@ -179,7 +180,7 @@ class _Process:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._running is None or self._running.poll() is not None:
-            self._end()
+            self.end()
             flag = ["--experimental-wasm-relaxed-simd"] if _version() < _RELAXED[1] else []
             pipe = subprocess.PIPE
             call = ["node", *flag, "-e", HOST]
@@ -187,7 +188,8 @@ class _Process:
             self.generation += 1
         return self._running
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Let the process go, if there is one."""
         if self._running is not None:
             for stream in (self._running.stdin, self._running.stdout):
                 try:
@@ -201,6 +203,7 @@ class _Process:
 
 
 _PROCESS = _Process()
+atexit.register(_PROCESS.end)
 
 
 class Instance:

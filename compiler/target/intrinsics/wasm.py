@@ -1,4 +1,7 @@
-"""WebAssembly's vectors of 128 bits: 4-way int8 and 2-way int16 dot products."""
+"""WebAssembly's vectors of 128 bits: 4-way int8 and 2-way int16 dot products; and what there is no
+instruction for, in a few: rounding to integers, and fused multiply-add of float32.
+
+Relaxed SIMD has a fused multiply-add, which may or may not fuse: it is not used."""
 
 from __future__ import annotations
 
@@ -31,3 +34,46 @@ def _pairs(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
 DOT4 = dot_product("dot4.wasm", 4, _bytes, features=("simd128",))
 DOT2 = dot_product("dot2.wasm", 4, _pairs, 2, "int16", "int16", features=("simd128",))
 INTRINSICS = (DOT4, DOT2)
+
+
+def rounded(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
+    """float32 to the nearest int32, halves to even; what is beyond becomes the nearest there is,
+    NaN 0. None without vectors: a function of the C library does it then."""
+    if "simd128" not in enabled or x.t != "float":
+        return None
+    near = e.call(f"llvm.roundeven.{_suffix(x)}", "float", x.n, [x])
+    to = Val("", "i32", x.n)
+    return e.call(f"llvm.fptosi.sat.{_suffix(to)}.{_suffix(x)}", "i32", x.n, [near])
+
+
+def multiply_add(e: Emitter, a: Val, b: Val, c: Val, enabled: frozenset[str]) -> Val | None:
+    """a * b + c of float32, rounded once: float64 holds the product, and the sum rounded to odd
+    (see `compiler.arithmetic.fused_multiply_add`), which is the last bit that float32 needs. None
+    without vectors."""
+    if "simd128" not in enabled or a.t != "float":
+        return None
+    n, double = a.n, Val("", "double", a.n).ty
+    x, y, z = (e.op(f"fpext {v} to {double}", "double", n) for v in (a, b, c))
+    product = e.bin("fmul", x, y)
+    total = e.bin("fadd", product, z)
+    added = e.bin("fsub", total, product)
+    rest = e.bin("fsub", product, e.bin("fsub", total, added))
+    error = e.bin("fadd", rest, e.bin("fsub", z, added))  # D. Knuth's two-sum: exact
+    zero, one = e.const(0, "double", n), e.const(1, "i64", n)
+    signs = [e.op(f"fcmp olt {v}, {zero.name}", "i1", n) for v in (error, total)]
+    bits = e.bitcast(total, "i64", n)
+    nearer = e.bin("xor", *signs)
+    wide = Val("", "i64", n).ty
+    step = e.bin("or", e.op(f"sext {nearer} to {wide}", "i64", n), one)
+    inexact = e.op(f"fcmp one {error}, {zero.name}", "i1", n)
+    even = e.op(f"icmp eq {e.bin('and', bits, one)}, {e.const(0, 'i64', n).name}", "i1", n)
+    moved = e.op(
+        f"select {e.bin('and', inexact, even)}, {e.bin('add', bits, step)}, {bits}", "i64", n
+    )
+    odd = e.bitcast(moved, "double", n)
+    return e.op(f"fptrunc {odd} to {a.ty}", "float", n)
+
+
+def _suffix(v: Val) -> str:
+    scalar = {"float": "f32"}.get(v.t, v.t)
+    return f"v{v.n}{scalar}" if v.n > 1 else scalar
