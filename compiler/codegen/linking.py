@@ -61,7 +61,7 @@ def compiler_of(target: Target, static: bool = False) -> list[str]:
     if wanted and target.architecture is not WASM32:
         return wanted
     # One set of libraries, which take minutes to build, serves all CPUs.
-    cpu = ["-mcpu=cortex_m4"] if target.architecture is THUMB else []
+    cpu = ["-mcpu=cortex_m4+vfp4d16sp"] if target.architecture is THUMB else []
     return [zig(), "cc", "-target", zig_triple(target, static), *cpu]
 
 
@@ -129,7 +129,16 @@ def firmware(objects: Sequence[bytes], target: Target, script: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
         layout = Path(folder, "memory.ld")
         layout.write_text(script, "utf-8")
-        flags = ["-static", "-nostartfiles", "-w", "-Wl,--entry=reset", "-T", str(layout), "-o"]
+        flags = [
+            "-static",
+            "-nostartfiles",
+            "-w",
+            "-Wl,--entry=reset",
+            "-Wl,--gc-sections",
+            "-T",
+            str(layout),
+            "-o",
+        ]
         try:
             few = [*compiler_of(target), *flags]
             return _linked(objects, lambda given, out: [*few, out, *given])

@@ -39,6 +39,11 @@ class Board:
     other: Memory
     clock: int
 
+    def instructions(self, ticks: int) -> int:
+        """How many instructions the processor's timer has counted, if each takes 32 ns, as with
+        QEMU's option `-icount shift=5`."""
+        return round(ticks * 1e9 / self.clock / 32)
+
 
 _MIB = 1 << 20
 BOARDS = (
@@ -98,9 +103,8 @@ def linker_script(board: Board) -> str:
 def startup(board: Board) -> str:
     """Start-up code in C: memory is set up, `main` is called, and what it returns is the exit
     status. It also has what programs under an emulator or a debugger use: `host`, `say`,
-    `instructions` (of a processor that takes one a step of QEMU's `-icount shift=5`: 32 ns) and
-    `stack_used`."""
-    return _STARTUP % {"board": board.name, "cpu": board.cpu, "clock": board.clock}
+    `ticks` (see `Board.instructions`) and `stack_used`."""
+    return _STARTUP % {"board": board.name, "cpu": board.cpu}
 
 
 _STARTUP = """/* Start-up code of %(board)s (%(cpu)s). */
@@ -147,15 +151,14 @@ static void fault(void) {
 
 static void tick(void) { ++wraps; }
 
-/* Instructions since the start. */
-uint64_t instructions(void) {
+/* Steps of the timer since the start. */
+uint64_t ticks(void) {
   uint32_t high, low;
   do {
     high = wraps;
     low = REGISTER(0xE000E018);
   } while (high != wraps);
-  const uint64_t ticks = ((uint64_t)high << 24) + (0xffffff - low);
-  return ticks * 1000 / (32 * (%(clock)d / 1000000)); /* 32 ns each */
+  return ((uint64_t)high << 24) + (0xffffff - low);
 }
 
 /* Bytes of the stack that have been written. */

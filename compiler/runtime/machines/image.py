@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.codegen.backend import Code, backend_of, refuse_libraries
 from compiler.codegen.llvm import half, nearest
@@ -46,6 +46,10 @@ class Image:
         text = caller_text(self._alone(mapped), self.target)
         caller = backend_of(self.target).relocatable(Code((f"{NAME}_run",), text), self.target)
         return [*self.code, caller]
+
+    def with_code(self, old: bytes, new: bytes) -> Image:
+        """The image with another object file in the place of one."""
+        return replace(self, code=tuple(new if c == old else c for c in self.code))
 
     @property
     def weights(self) -> bytes:

@@ -35,7 +35,7 @@ _HEAD = 64
 """Bytes in front of what a program is given: where its tables and arrays are."""
 _OUTPUT = "outputs.bin"
 _SAID = "<IIII"
-"""What outputs follow: status, bytes of the stack that were used, instructions, marks."""
+"""What outputs follow: status, bytes of the stack that were used, ticks, marks."""
 
 
 class QemuArm:
@@ -67,12 +67,14 @@ class OnBoard:
     """A program for a board.
 
     Attributes:
+        code: bytes of instructions and of constants among them.
         marks: instructions up to each `NAME_mark` of the last call, from its beginning on.
         stack: bytes of the stack that the last call used.
     """
 
     def __init__(self, board: Board, program: bytes, weights: bytes):
         self.board, self.program, self.weights = board, program, weights
+        self.code = text_bytes(program)
         self.marks: list[int] = []
         self.stack = 0
 
@@ -102,12 +104,13 @@ class OnBoard:
         status, self.stack, count, marked = struct.unpack_from(_SAID, said)
         if status:
             raise MachineError(f"the program returns {status} on {self.board.name}")
-        self.marks = list(struct.unpack_from(f"<{marked}I", said, size))
+        ticks = struct.unpack_from(f"<{marked}I", said, size)
+        self.marks = [self.board.instructions(n) for n in ticks]
         made = size + 4 * marked - first
         for at, a in zip(call.outputs, outputs, strict=True):
             held = np.frombuffer(said, np.uint8, a.nbytes, made + at)
             a.reshape(-1).view(np.uint8)[:] = held
-        return int(count)
+        return self.board.instructions(count)
 
     def _emulate(self, folder: Path, parts: dict[int, bytes]) -> None:
         """Run the board until the program ends."""
@@ -135,6 +138,20 @@ class OnBoard:
             raise MachineError(f"the program fails on {self.board.name}: {said[:300]}")
 
 
+def text_bytes(program: bytes) -> int:
+    """Bytes of what an ELF file of 32 bits puts into memory that programs only read: of its
+    loadable segments that are not writable."""
+    at, size, count = (
+        struct.unpack_from("<I", program, 28)[0],
+        *struct.unpack_from("<HH", program, 42),
+    )
+    total = 0
+    for k in range(count):
+        kind, _, _, _, held, _, flags, _ = struct.unpack_from("<8I", program, at + k * size)
+        total += held if kind == 1 and not flags & 2 else 0
+    return total
+
+
 @functools.cache
 def _harness(target: Target, board: Board) -> bytes:
     """Object code of what calls the program."""
@@ -152,17 +169,17 @@ static struct {
 static uint64_t begun;
 
 void %(name)s_mark(void) {
-  const uint32_t now = (uint32_t)(instructions() - begun);
+  const uint32_t now = (uint32_t)(ticks() - begun);
   if (said.marked < %(marks)d) said.marks[said.marked++] = now;
 }
 
 int main(void) {
   uint32_t *const given = (uint32_t *)%(at)#x;
-  begun = instructions();
+  begun = ticks();
   said.status = (uint32_t)%(name)s_run(
       (const void *const *)given[0], (void *const *)given[1], (const int64_t *)given[2],
       (const void *)given[3], (void *)given[4]);
-  said.count = (uint32_t)(instructions() - begun);
+  said.count = (uint32_t)(ticks() - begun);
   said.stack = stack_used();
   const char *const name = "%(output)s";
   const uint32_t open[3] = {(uint32_t)name, 5, sizeof("%(output)s") - 1};
