@@ -121,9 +121,10 @@ def _tile_for(
     partner = next(
         (a for a in axes if a.index != lane.index and a.constant and not a.other and a.extent), None
     )
-    if (lane.extent or 1) >= 2 * lanes:
+    several = registers(target) >= 4  # fewer are better spent on neighbouring outputs
+    if several and (lane.extent or 1) >= 2 * lanes:
         blocks = 2
-    elif partner is not None and (partner.extent or 1) >= 2:
+    elif several and partner is not None and (partner.extent or 1) >= 2:
         block, blocks = partner.index, 2
     if dot is not None and window is not None:
         # Few channels that lie apart: the taps of a row are multiplied together.
@@ -143,7 +144,9 @@ def _tile_for(
     # then.
     few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
     unrolled = 2 if few and dot is not None else 1
-    if dot is not None and step > _channel_block(data, reduction):
+    if dot is not None and target.scalar:
+        unrolled = max(1, step // dot.steps)  # a loop's end costs as much as a product
+    elif dot is not None and step > _channel_block(data, reduction):
         unrolled = max(unrolled, _channel_block(data, reduction) // dot.steps)
     return replace(tile, unrolled=unrolled)
 

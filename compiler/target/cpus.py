@@ -43,6 +43,7 @@ class Architecture:
         flags: features with sticky flags of floating-point exceptions that
             `compiler.target.intrinsics.exception_flags` can read.
         vector_constraint: what inline assembly calls a vector register; empty: none is known.
+        block: the most channels of a block of data; 0: as many as a vector has lanes of 32 bits.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
     """
 
@@ -58,6 +59,7 @@ class Architecture:
     caches: Caches = CACHES
     abi: str = ""
     relocation: str = "pic"
+    block: int = 0
     more: tuple[str, ...] = ()
 
     @property
@@ -104,6 +106,7 @@ THUMB = Architecture(
     isas=(("mve", "mve"), ("dsp", "dsp")),
     fma=("vfp4d16sp",),
     rounds=(_FPV5,),
+    block=16,
     relocation="static",
 )
 """Microcontrollers. Those without vectors are given two elements for one, in few registers, which

@@ -168,6 +168,16 @@ class Target:
         return self._vectors[0]
 
     @property
+    def scalar(self) -> bool:
+        """Whether it has no registers for vectors."""
+        return self.vector_bytes < 16
+
+    @property
+    def block(self) -> int:
+        """The most channels of a block of data."""
+        return self.architecture.block or self.vector_bytes // 4
+
+    @property
     def vector_registers(self) -> int:
         """How many of those there are."""
         return self._vectors[1]

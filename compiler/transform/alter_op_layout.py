@@ -82,7 +82,7 @@ class AlterOpLayout(FunctionPass):
         block = ctx.config.get("AlterOpLayout.block", 0)
         if not isinstance(block, int) or block < 0 or block == 1:
             raise InputError(f"AlterOpLayout.block must be a number of channels, not {block!r}")
-        return _Layouts(f, block or self.target.vector_bytes // 4, self.target).run()
+        return _Layouts(f, block or self.target.block, self.target).run()
 
 
 class _Layouts:

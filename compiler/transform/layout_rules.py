@@ -80,10 +80,17 @@ def default_rule(
     depthwise = attrs.groups == channels == outputs
     if attrs.groups == channels and not depthwise and channels > 1:
         return None
+    if target.architecture.block:  # of one word or a few, so that none are filled up
+        return OpLayout(_dividing(channels, lanes), _dividing(outputs, lanes), 4)
     steps = 4 if lanes % 4 == 0 else 1
     if channels <= 4 and not depthwise:
         return OpLayout(4 if data.dtype.is_integer and not _by_rows(attrs, types) else 1, lanes, 4)
     return OpLayout(lanes, lanes, steps)
+
+
+def _dividing(channels: int, most: int) -> int:
+    """Channels of a block: the most that divide them, but 4 at least."""
+    return next((n for n in (16, 8) if n <= most and channels % n == 0), 4)
 
 
 _rules: dict[tuple[str, str], LayoutRule] = {(CONV2D.name, ""): default_rule}

@@ -23,6 +23,7 @@ class Accesses:
 
     `written`: buffers that are stored to somewhere, so that what was loaded may be stale.
     `prefetch`: bytes by which vector loads of a buffer are fetched ahead.
+    `words`: whether neighbouring bytes are moved as words, as there are no registers for vectors.
     """
 
     def __init__(
@@ -31,7 +32,9 @@ class Accesses:
         addresses: Addresses,
         written: AbstractSet[Buffer] = frozenset(),
         prefetch: Mapping[Buffer, int] | None = None,
+        words: bool = False,
     ):
+        self.words = words
         self.scope, self.e, self.addresses = scope, scope.e, addresses
         self.written, self.prefetch = written, prefetch or {}
 
@@ -121,6 +124,10 @@ class Accesses:
                 distance = self.prefetch[b]
                 ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
                 e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 {keep}, i32 1)")
+            if self.words and n * size % 4 == 0 and size < 4:
+                # What was packed is walked in whole vectors.
+                align = min(n * size, 8) if b.align else size
+                return e.bitcast(e.load(p, at, "i32", n * size // 4, align), t, n)
             return e.load(p, at, t, n, align)
         if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
             word = e.load(p, at, f"i{8 * size * how.period}", 1, size)
@@ -214,7 +221,10 @@ class Accesses:
         if order is not None:
             offs = tuple(None if k is None else at.offsets[k] for k in order)
         for o, sel in store_runs(offs):
-            e.store(self._pick(v, sel, size), at.pointer, (at.const + o) * size, size)
+            part = self._pick(v, sel, size)
+            if self.words and part.n * size % 4 == 0 and size < 4 and part.t[0] == "i":
+                part = e.bitcast(part, "i32", part.n * size // 4)
+            e.store(part, at.pointer, (at.const + o) * size, size)
 
     def _pick(self, v: Val, sel: tuple[int, ...], size: int) -> Val:
         """The lanes `sel` of `v`; whole dwords are moved where that is possible."""

@@ -41,7 +41,8 @@ class Statements:
         self.stack: list[str] = []
         self.addresses = Addresses(scope, SizeSums(scope, func.dims, self.stack))
         written = {b for b, _, w, _ in accesses([body]) if w}
-        self.accesses = Accesses(scope, self.addresses, written, func.prefetch)
+        words = target is not None and target.scalar
+        self.accesses = Accesses(scope, self.addresses, written, func.prefetch, words)
         features = frozenset[str]() if target is None else target.enabled
         self.scalars = Scalars(scope, self.addresses, self.accesses, features)
         self.block = "entry"

@@ -1,8 +1,32 @@
-"""Cortex-M: floats to integers in one instruction."""
+"""Cortex-M: dot products of bytes by smlad, floats to integers in one instruction."""
 
 from __future__ import annotations
 
 from compiler.target.emit import Emitter, Val
+from compiler.tensor.intrinsic import dot_product
+
+
+def _smlad(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    """Four products for each sum by two instructions, which multiply pairs of int16: the bytes at
+    even places of a word, and those at odd places."""
+    x, w = (e.bitcast(v[0], "i32", c.n) for v in (a, b))
+    sums = []
+    for lane in range(c.n):
+        total, data, weight = (e.extract(v, lane) for v in (c, x, w))
+        for turn in (0, 8):
+            pairs = []
+            for word, widen in ((data, "uxtb16"), (weight, "sxtb16")):
+                if turn:
+                    turned = [word, word, e.const(turn, "i32")]
+                    word = e.call("llvm.fshr.i32", "i32", 1, turned)
+                pairs.append(e.call(f"llvm.arm.{widen}", "i32", 1, [word]))
+            total = e.call("llvm.arm.smlad", "i32", 1, [*pairs, total])
+        sums.append(total)
+    return e.gather_lanes(sums)
+
+
+SMLAD = dot_product("smlad.2", 2, _smlad, features=("dsp",))
+INTRINSICS = (SMLAD,)
 
 
 def nearest_integer(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
