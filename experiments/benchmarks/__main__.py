@@ -29,6 +29,7 @@ from experiments.benchmarks import (
     exported,
     fixed_cost,
     kernels,
+    microcontrollers,
     models,
     networks,
     passes,
@@ -72,7 +73,7 @@ ALL_GROUPS = (
 NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
-NAMED = ("torch_bert", "torch_compile", "torch_gradient")
+NAMED = ("microcontrollers", "torch_bert", "torch_compile", "torch_gradient")
 """Groups that need packages of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
@@ -132,6 +133,8 @@ def main(
                 chosen = [n for n in selected if n in transformers.NETWORKS]
                 if chosen or not selected:
                     passed &= transformers.run(chosen, counts, effort, whole)
+            elif name == "microcontrollers":
+                passed &= microcontrollers.run()
             elif name == "torch_bert":
                 passed &= torch_bert.run(counts, effort, whole)
             elif name == "torch_gradient":
