@@ -112,6 +112,8 @@ def by_torch(run: Run, data: Examples) -> tuple[float, list[float]]:
         descent = torch.optim.AdamW(
             module.parameters(), run.schedule.rate, (o.beta1, o.beta2), o.epsilon, o.weight_decay
         )
+    assert data.y is not None
+    assert data.y_test is not None
     x, y = torch.from_numpy(data.x), torch.from_numpy(data.y)
     module.train()
     for step in range(run.steps):

@@ -115,9 +115,11 @@ def _torch_step(name: str, data: Examples) -> Callable[[], object]:
     module.train()
     optimizer = torch.optim.SGD(module.parameters(), 0.01, 0.9)
     chosen = np.arange(BATCH)
+    assert data.y is not None
+    wanted = torch.from_numpy(data.y[chosen])
 
     def step() -> None:
-        x, y = torch.from_numpy(data.x[chosen]), torch.from_numpy(data.y[chosen])
+        x, y = torch.from_numpy(data.x[chosen]), wanted
         loss = torch.nn.functional.cross_entropy(module(x), y)
         optimizer.zero_grad()
         torch.autograd.backward(loss)

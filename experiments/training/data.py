@@ -29,20 +29,21 @@ class Examples:
     Attributes:
         name, sha256: what it is called, and the hash of its files.
         x, x_test: float32 inputs [n, ...].
-        y, y_test: the number of each one's class, int64 [n].
+        y, y_test: the number of each one's class, int64 [n]; None of data without labels, which
+            float32's answers stand in for.
     """
 
     name: str
     sha256: str
     x: Floats
-    y: NDArray[np.int64]
+    y: NDArray[np.int64] | None
     x_test: Floats
-    y_test: NDArray[np.int64]
+    y_test: NDArray[np.int64] | None
 
 
 def examples(name: str, folder: Path | None = None) -> Examples:
-    """Examples by name, or of an .npz file with arrays x, y, x_test and y_test; a relative path
-    counts from `folder`.
+    """Examples by name, or of an .npz file with arrays x, y, x_test and y_test, or without labels
+    x and x_test; a relative path counts from `folder`.
 
     Raises:
         ConfigError: there are none, or the arrays are missing or do not fit together.
@@ -59,10 +60,15 @@ def examples(name: str, folder: Path | None = None) -> Examples:
     if path.suffix != ".npz":
         raise ConfigError(f"{unknown('training data', name, NAMES)} (or the path of an .npz)")
     arrays = read_npz(path)
-    if missing := [k for k in ("x", "y", "x_test", "y_test") if k not in arrays]:
-        raise ConfigError(f"{name} has no array {missing[0]}; training needs x, y, x_test, y_test")
+    labelled = "y" in arrays or "y_test" in arrays
+    needed = ("x", "y", "x_test", "y_test") if labelled else ("x", "x_test")
+    if missing := [k for k in needed if k not in arrays]:
+        raise ConfigError(
+            f"{name} has no array {missing[0]}; training needs x, y, x_test, y_test, or without "
+            "labels x and x_test"
+        )
     x, x_test = (_inputs(name, key, arrays[key]) for key in ("x", "x_test"))
-    y, y_test = (_labels(name, key, arrays) for key in ("y", "y_test"))
+    y, y_test = (_labels(name, k, arrays) if labelled else None for k in ("y", "y_test"))
     if x.shape[1:] != x_test.shape[1:]:
         raise ConfigError(f"{name}: x {x.shape} and x_test {x_test.shape} differ in shape")
     return Examples(path.stem, sha256(path), x, y, x_test, y_test)

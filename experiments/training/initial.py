@@ -60,3 +60,10 @@ def moved(x: Floats, seed: int, step: int, most: int) -> Floats:
     return np.stack(
         [w[:, i : i + height, j : j + width] for w, (i, j) in zip(wide, by, strict=True)]
     )
+
+
+def mirrored(x: Floats, seed: int, step: int) -> Floats:
+    """Images [n, channels, height, width] of a step, every other one on average as in a mirror that
+    stands beside it, by a hash of (seed, step)."""
+    drawn = uniform(seed, f"mirrors of step {step}", len(x)) < 0.5
+    return np.ascontiguousarray(np.where(drawn.reshape(-1, 1, 1, 1), x[..., ::-1], x))

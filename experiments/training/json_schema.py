@@ -20,7 +20,7 @@ from .spec import KEYS, OF_MODEL, RANDOM, TARGETS
 
 _ABOUT = {
     "models": "Networks with one input and scores [N, classes]: names, paths of .onnx files.",
-    "dataset": "Examples: a name, or an .npz with x, y, x_test and y_test.",
+    "dataset": "Examples: a name, or an .npz with x, y, x_test and y_test (labels may be missing).",
     "formats": "What the parts of a step are computed in: a format for all, or a table.",
     "seeds": "Seeds of first weights, of the order of examples and of stochastic rounding.",
     "rates": "Learning rates, each instead of that of the schedule.",
@@ -36,6 +36,9 @@ _ABOUT = {
     "qat": "Integers that the network computes on while it is trained: a table, or several.",
     "targets": "What scores are to be: the labels, or the shares that the model in float32 gives.",
     "shift": "Pixels by which the images of a step are moved, at most; 0: not at all.",
+    "temperature": "What scores are divided by before their shares are compared with the model's.",
+    "mirror": "Whether half of the images of a step are mirrored, left to right.",
+    "views": "Where some layers are trained: how many times each image is moved and mirrored.",
     "adapters": "Python files of yours that are run first.",
     "threads": "Threads of kernels; they change no bit.",
     "checkpoint_steps": "Steps between two checkpoints.",
@@ -55,7 +58,8 @@ def training_schema() -> Schema:
 def _properties() -> dict[str, Schema]:
     count: Schema = {"type": "integer", "minimum": 1}
     rate: Schema = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}
-    counts = ("epochs", "batch", "n_train", "n_test", "threads", "checkpoint_steps", "curve_steps")
+    counts = ("epochs", "batch", "n_train", "n_test", "threads", "checkpoint_steps", "curve_steps",
+              "views")  # fmt: skip
     return {
         "models": _list(TEXT),
         "dataset": {**TEXT, "examples": [*EXAMPLES]},
@@ -70,6 +74,8 @@ def _properties() -> dict[str, Schema]:
         "loss_scale": _of(LossScale),
         "qat": {"anyOf": [_qat(), _list({"anyOf": [_qat(), {"const": False}]})]},
         "shift": {"type": "integer", "minimum": 0},
+        "mirror": {"type": "boolean"},
+        "temperature": {"type": "number", "minimum": 0.01, "maximum": 1000},
         "targets": {"enum": [*TARGETS]},
         "adapters": {"type": "array", "items": TEXT, "uniqueItems": True},
     }
@@ -105,6 +111,7 @@ def _qat() -> Schema:
         "steps": {"enum": [LEARNED, FIXED]},
         "n_calib": {"type": "integer", "minimum": 1},
         "train": {"type": "boolean"},
+        "layers": {"type": "array", "items": TEXT, "uniqueItems": True},
         **config,
         **{alias: config.get(option, TEXT) for alias, option in ALIASES.items()},
     })  # fmt: skip

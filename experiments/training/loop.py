@@ -18,12 +18,13 @@ from experiments.layers.curves import Point
 
 from .checkpoints import Checkpoint, State
 from .data import Examples
-from .initial import draw, initial, moved, order
+from .feeding import Feeding
+from .initial import draw, initial
 from .loss_scale import ScaleState
 from .network import Floats
-from .programs import Programs, float32_shares, one_hot, post_training_scores, programs
-from .spec import OF_MODEL, RANDOM, Run
-from .step import DRAW, RATE, SCALE, TARGETS, UNSCALE
+from .programs import Programs, one_hot, post_training_scores, programs, test_labels
+from .spec import RANDOM, Run
+from .step import DRAW, RATE, SCALE, UNSCALE
 
 Tell = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is, and of how much."""
@@ -72,9 +73,10 @@ def train_run(run: Run, data: Examples, pace: Pace, kept: Checkpoint | None, tel
     tell("compiling", 0, run.steps)
     if run.judged_only:
         scores = post_training_scores(run, data, pace.threads)
-        one_hot(data.y_test[: run.n_test], scores.shape[1])
+        labels = test_labels(run, data, pace.threads)
+        one_hot(labels, scores.shape[1])
         state = State({}, ScaleState(run.rules.loss_scale.value))
-        return Trained(state, *judged(scores, data.y_test[: run.n_test]), scores)
+        return Trained(state, *judged(scores, labels), scores)
     made = programs(run, data, pace.threads)
     training = _Training(run, made, data, pace)
     state = (kept.load() if kept else None) or training.beginning()
@@ -87,7 +89,7 @@ def train_run(run: Run, data: Examples, pace: Pace, kept: Checkpoint | None, tel
         shown = f"loss {state.curve[-1].loss:.4f}" if state.curve else "training"
         tell(shown, state.step, run.steps)
     scores = training.scores(state.arrays)
-    return Trained(state, *judged(scores, data.y_test[: run.n_test]), scores)
+    return Trained(state, *judged(scores, training.labels), scores)
 
 
 def beginning(run: Run, data: Examples, pace: Pace) -> tuple[State, Callable[[State], State]]:
@@ -103,14 +105,10 @@ def beginning(run: Run, data: Examples, pace: Pace) -> tuple[State, Callable[[St
 class _Training:
     def __init__(self, run: Run, made: Programs, data: Examples, pace: Pace):
         self.run, self.made, self.data, self.pace = run, made, data, pace
-        self.targets = one_hot(data.y[: run.n_train], made.network.classes)
-        self.teacher = (
-            float32_shares(run.path, run.model_sha256, run.batch, data.x.shape[1:], pace.threads)
-            if run.targets == OF_MODEL
-            else None
-        )
-        one_hot(data.y_test[: run.n_test], made.network.classes)
-        self._order: tuple[int, NDArray[np.intp]] = (-1, np.zeros(0, np.intp))
+        self.feeding = Feeding(run, made, data, pace.threads)
+        self.labels = test_labels(run, data, pace.threads)
+        one_hot(self.labels, made.network.classes)
+        self._features: tuple[NDArray[Any], ...] | None = None
 
     def beginning(self) -> State:
         """The state before the first step."""
@@ -127,22 +125,9 @@ class _Training:
         }
         return State(given, ScaleState(self.run.rules.loss_scale.value))
 
-    def batch(self, step: int) -> NDArray[np.intp]:
-        """The numbers of the examples of a step."""
-        epoch, place = divmod(step, self.run.steps_an_epoch)
-        if self._order[0] != epoch:
-            self._order = epoch, order(self.run.seed, epoch, self.run.n_train)
-        start = place * self.run.batch
-        return self._order[1][start : start + self.run.batch]
-
     def after(self, state: State) -> State:
         """The state after the next step."""
         run, step = self.run, self.made.step
-        chosen = self.batch(state.step)
-        x = self.data.x[chosen]
-        if run.shift:
-            x = moved(x, run.seed, state.step, run.shift)
-        targets = self.targets[chosen] if self.teacher is None else self.teacher(x)
         rate = run.schedule.at(state.step, run.steps)
         scalars = {
             RATE: rate, SCALE: state.scale.value, UNSCALE: 1 / state.scale.value,
@@ -153,10 +138,7 @@ class _Training:
         }
         if step.random:
             numbers[DRAW] = np.array(draw(run.seed, state.step), np.int64)
-        out = self.made.run_step(**{
-            step.input: x, TARGETS: targets, **numbers,
-            **state.arrays,
-        })  # fmt: skip
+        out = self.made.run_step(**self.feeding.at(state.step), **numbers, **state.arrays)
         results = dict(zip((*step.results, *step.kept), out, strict=True))
         finite = bool(results.get("finite", True))
         new = State(
@@ -174,8 +156,7 @@ class _Training:
         whole = state.step % self.run.steps_an_epoch == 0
         if not whole and state.step % self.pace.curve_steps:
             return state
-        y = self.data.y_test[: self.run.n_test]
-        metric = judged(self.scores(state.arrays), y)[0] if whole else None
+        metric = judged(self.scores(state.arrays), self.labels)[0] if whole else None
         point = Point(
             state.step, state.step / self.run.steps_an_epoch, float(np.mean(state.losses)), metric,
             rate, scale, state.scale.skipped,
@@ -184,7 +165,9 @@ class _Training:
 
     def scores(self, weights: Mapping[str, Floats]) -> Floats:
         """Those of the test examples."""
-        return self.made.scores(self.data.x_test[: self.run.n_test], weights)
+        if self._features is None:
+            self._features = self.made.features(self.data.x_test[: self.run.n_test])
+        return self.made.scores_of(self._features, weights)
 
 
 def judged(scores: NDArray[Any], y: NDArray[np.int64]) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,16 @@ from experiments.zoo import model_files
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
+
+_MOST_NUMBERS = 1 << 22
+"""Numbers of the input of one call: of photos of 224 x 224 pixels, 27."""
+
+
+def at_once(count: int, example: tuple[int, ...]) -> int:
+    """How many of `count` examples go through a network together, for the memory's sake: all of
+    them, or for large ones a number that divides `count`."""
+    most = max(1, _MOST_NUMBERS // prod(example))
+    return next(n for n in range(min(count, most), 0, -1) if count <= most or count % n == 0)
 
 
 def model(path: Path, batch: int, example: tuple[int, ...]) -> IRModule:

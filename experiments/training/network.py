@@ -67,13 +67,20 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A model with one input and scores [N, classes] as its result.
+    """A model with scores [N, classes] as its result.
 
-    `function`: its parameters are the input, then `parameters`, in their order, by their names.
+    `function`: its parameters are the inputs, then `parameters`, in their order, by their names.
     """
 
     function: Function
     parameters: tuple[Parameter, ...]
+
+    @property
+    def inputs(self) -> tuple[Var, ...]:
+        """The parameters of the function that are none of the network's: one for a model's input;
+        several where the first layers are computed before."""
+        f = self.function
+        return f.params[: len(f.params) - len(self.parameters)]
 
     @property
     def classes(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from experiments.layers.answers import log_shares
 
 from .data import Examples
 from .formats import FORWARD, Formats, in_formats, tagged
-from .models import model
+from .models import at_once, model
 from .network import Floats, Network, network
+from .partial import parts_of
 from .qat import Qat, Quantized, planned, quantized
 from .step import Rules, Step, training_step
 
@@ -40,9 +41,11 @@ class Programs:
     Attributes:
         network: with the weights of the model file.
         step, run_step: the program of a step, and that compiled.
-        judge: the compiled network, whose parameters are the input and the weights.
+        judge: the compiled network, whose parameters are the step's inputs and the weights.
         judged: how many examples it takes at once.
         quantized: how the network is quantized, if it is.
+        front: of so many examples, too: what the inputs are, from the model's own; None where they
+            are that.
     """
 
     network: Network
@@ -51,11 +54,28 @@ class Programs:
     judge: Executable
     judged: int
     quantized: Quantized | None = None
+    front: Executable | None = None
+
+    def features(self, x: Floats) -> tuple[NDArray[Any], ...]:
+        """What the step and the judge read of examples [n, ...]: a row each."""
+        front = self.front
+        return (
+            (x,) if front is None else in_parts(lambda part: _all(front(part)), (x,), self.judged)
+        )
 
     def scores(self, x: Floats, weights: Mapping[str, Floats]) -> Floats:
         """The scores of examples [n, ...], float32 [n, classes]."""
+        return self.scores_of(self.features(x), weights)
+
+    def scores_of(self, read: tuple[NDArray[Any], ...], weights: Mapping[str, Floats]) -> Floats:
+        """The scores of examples by their `features`."""
         given = {p.name: weights[p.name] for p in self.network.parameters}
-        return in_parts(lambda part: self.judge(**{self.step.input: part}, **given), x, self.judged)
+        names = self.step.inputs
+
+        def judge(*parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+            return (self.judge(**dict(zip(names, parts, strict=True)), **given),)
+
+        return in_parts(judge, read, self.judged)[0]
 
 
 def programs(run: Run, data: Examples, threads: int) -> Programs:
@@ -65,7 +85,8 @@ def programs(run: Run, data: Examples, threads: int) -> Programs:
         DtypelabError: the model does not take such examples, or has no step in these formats.
     """
     example = data.x.shape[1:]
-    key = run.path, run.model_sha256, run.batch, min(JUDGED, run.n_test), example
+    judged = min(JUDGED, at_once(run.n_test, example))
+    key = run.path, run.model_sha256, run.batch, judged, example
     plan = planned(run.path, run.model_sha256, run.qat, data) if run.qat else None
     return _programs(key, run.rules, run.formats, threads, run.qat, _Same(plan))
 
@@ -75,20 +96,32 @@ def float32_scores(path: Path, digest: str, data: Examples, threads: int) -> Flo
     """What the model file gives to the test examples, in float32. `digest`: of the file."""
     import compiler
 
-    size = min(JUDGED, len(data.x_test))
-    exe = compiler.build(model(path, size, data.x_test.shape[1:]), threads=threads)
-    return in_parts(lambda part: exe(part), data.x_test, size)
+    example = data.x_test.shape[1:]
+    size = min(JUDGED, at_once(len(data.x_test), example))
+    exe = compiler.build(model(path, size, example), threads=threads)
+    return in_parts(lambda part: (exe(part),), (data.x_test,), size)[0]
+
+
+def test_labels(run: Run, data: Examples, threads: int) -> NDArray[np.int64]:
+    """The right answers of the test examples; of data without labels, those of float32."""
+    if data.y_test is not None:
+        return data.y_test[: run.n_test]
+    known = float32_scores(run.path, run.model_sha256, data, threads)
+    answers: NDArray[np.int64] = known[: run.n_test].argmax(axis=1).astype(np.int64)
+    return answers
 
 
 @lru_cache(maxsize=4)
 def float32_shares(
-    path: Path, digest: str, batch: int, example: tuple[int, ...], threads: int
+    path: Path, digest: str, batch: int, example: tuple[int, ...], temperature: float, threads: int
 ) -> Callable[[Floats], Floats]:
-    """The shares that the model file gives the classes of a batch, in float32."""
+    """The shares that the model file gives the classes of a batch, in float32, of its scores
+    divided by the temperature."""
     import compiler
 
     exe = compiler.build(model(path, batch, example), threads=threads)
-    return lambda x: np.exp(log_shares(exe(x))).astype(np.float32)
+    heat = np.float32(temperature)
+    return lambda x: np.exp(log_shares(exe(x) / heat)).astype(np.float32)
 
 
 def post_training_scores(run: Run, data: Examples, threads: int) -> Floats:
@@ -98,22 +131,31 @@ def post_training_scores(run: Run, data: Examples, threads: int) -> Floats:
 
     assert run.qat is not None
     x = data.x_test[: run.n_test]
-    plan, size = planned(run.path, run.model_sha256, run.qat, data), min(JUDGED, run.n_test)
+    plan = planned(run.path, run.model_sha256, run.qat, data)
+    size = min(JUDGED, at_once(run.n_test, x.shape[1:]))
     exe = compiler.build(
         quantize.realize(model(run.path, size, x.shape[1:]), plan), threads=threads
     )
-    return in_parts(lambda part: exe(part), x, size)
+    return in_parts(lambda part: (exe(part),), (x,), size)[0]
 
 
-def in_parts(scores: Callable[[Floats], Floats], x: Floats, size: int) -> Floats:
-    """The scores of examples [n, ...], so many at once, the last ones filled up with zeros."""
-    found = []
-    for start in range(0, len(x), size):
-        part = x[start : start + size]
-        whole = np.zeros((size, *x.shape[1:]), np.float32)
-        whole[: len(part)] = part
-        found.append(scores(whole)[: len(part)])
-    return np.concatenate(found)
+def in_parts(
+    called: Callable[..., tuple[NDArray[Any], ...]], given: tuple[NDArray[Any], ...], size: int
+) -> tuple[NDArray[Any], ...]:
+    """The results of a call that takes `size` rows of each array, for all rows; the last ones
+    filled up with zeros."""
+    found, count = [], len(given[0])
+    for start in range(0, count, size):
+        rows = min(size, count - start)
+        parts = [np.zeros((size, *a.shape[1:]), a.dtype) for a in given]
+        for part, a in zip(parts, given, strict=True):
+            part[:rows] = a[start : start + rows]
+        found.append([a[:rows] for a in called(*parts)])
+    return tuple(np.concatenate(results) for results in zip(*found, strict=True))
+
+
+def _all(results: NDArray[Any] | list[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    return tuple(results) if isinstance(results, list) else (results,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +177,7 @@ def _programs(
     qat: Qat | None, same: _Same,
 ) -> Programs:  # fmt: skip
     import compiler
+    from compiler.ir.expr import IRModule
 
     path, _, batch, judged, example = key
     made = None
@@ -146,9 +189,15 @@ def _programs(
             made.network,
             quantized(model(path, judged, example), same.plan, qat).network,
         )
+    front = None
+    if qat is not None and qat.layers:
+        net, parts = parts_of(net).tail, parts_of(judged_net)
+        judged_net = parts.tail
+        front = compiler.build(IRModule({"main": parts.front}), threads=threads)
     step = training_step(net, rules, formats)
     judge = compiler.build(judging(judged_net, formats), threads=threads)
-    return Programs(net, step, compiler.build(step.module, threads=threads), judge, judged, made)
+    run_step = compiler.build(step.module, threads=threads)
+    return Programs(net, step, run_step, judge, judged, made, front)
 
 
 def judging(net: Network, formats: Formats) -> IRModule:

@@ -15,10 +15,12 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import Constant, IRModule, operands
 from compiler.ir.substitution import with_operands
 from experiments.systems import number_systems, schemes
+from experiments.zoo import model_files
 
 from .data import Examples
-from .models import model
+from .models import at_once, model
 from .network import STEP, Floats, Network, Parameter, found_weights
+from .partial import layers_of
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Var
@@ -41,12 +43,15 @@ class Qat:
         n_calib: the first examples, from which the plan is made.
         train: whether it is trained at all; if not, the plan is judged as it is, and may be of any
             calibrated scheme.
+        layers: which are trained, by patterns of names as `overrides` have them; none for all.
+            Others keep the weights of the model file and the steps of the plan.
     """
 
     scheme: schemes.Scheme
     steps: str = LEARNED
     n_calib: int = 200
     train: bool = True
+    layers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Qat:
@@ -65,6 +70,11 @@ class Qat:
             raise ConfigError(f'steps must be "{LEARNED}" or "{FIXED}", not {steps!r}')
         if isinstance(n_calib, bool) or not isinstance(n_calib, int) or n_calib < 1:
             raise ConfigError(f"n_calib must be a number of examples, not {n_calib!r}")
+        layers = given.pop("layers", ())
+        if not isinstance(layers, list | tuple) or not all(isinstance(v, str) for v in layers):
+            raise ConfigError(f"layers must be a list of names or patterns, not {layers!r}")
+        if layers and not train:
+            raise ConfigError("layers are those that are trained: not with train = false")
         name = given.pop("scheme", "int8_channel")
         of_integers = str(name).startswith("int8")
         given = _START | given if train and of_integers else given
@@ -74,18 +84,22 @@ class Qat:
                 f"training with quantization is of integers, not of {name!r}: name a scheme such "
                 'as "int8_channel" with weight_bits and activation_bits; for a format, see formats'
             )
-        return cls(scheme, steps, n_calib, train)
+        return cls(scheme, steps, n_calib, train, tuple(layers))
 
     def __str__(self) -> str:
         """As short as it can be said, without what is so unless it is said otherwise."""
         label = self.scheme.label
         for key, value in _START.items():
             label = label.replace(f",{key}={value}", "").replace(f"{key}={value},", "")
-        return f"qat {label}, {self.steps} steps" if self.train else f"post-training {label}"
+        of = f" of {' '.join(self.layers)}" if self.layers else ""
+        return f"qat {label}, {self.steps} steps{of}" if self.train else f"post-training {label}"
 
     def table(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
+        """As JSON values; without `layers` if there are none, as in rows of earlier versions."""
+        found = asdict(self)
+        if not self.layers:
+            del found["layers"]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +139,18 @@ class Quantized:
         return made, learned_plan(self.plan, made, self.steps, weights)
 
 
+def check_layers(path: Path, patterns: tuple[str, ...]) -> None:
+    """Refuse patterns of layers that fit none of a model file.
+
+    Raises:
+        ConfigError: one does not fit; names it.
+    """
+    from quantize.annotation.annotate import prepared
+
+    f = prepared(model_files.load_model(path, ())).main
+    layers_of(f, found_weights(f), patterns)
+
+
 @lru_cache(maxsize=4)
 def planned(path: Path, digest: str, qat: Qat, data: Examples) -> Plan:
     """The plan that a training begins with. `digest`: of the file."""
@@ -132,13 +158,16 @@ def planned(path: Path, digest: str, qat: Qat, data: Examples) -> Plan:
 
     x = data.x[: qat.n_calib]
     config = number_systems.qconfig(dict(qat.scheme.options))
-    return quantize.calibrate(model(path, len(x), x.shape[1:]), [x], config)
+    size = at_once(len(x), x.shape[1:])
+    parts = [x[k : k + size] for k in range(0, len(x), size)]
+    return quantize.calibrate(model(path, size, x.shape[1:]), parts, config)
 
 
 def quantized(mod: IRModule, plan: Plan, qat: Qat) -> Quantized:
     """A model that is trained as its plan quantizes it.
 
     Raises:
+        ConfigError: a pattern of `qat.layers` fits no layer.
         UnsupportedError: the plan has decisions that are not trained, or it is no network to train.
     """
     from quantize.annotation.annotate import prepared
@@ -146,8 +175,10 @@ def quantized(mod: IRModule, plan: Plan, qat: Qat) -> Quantized:
 
     mod, plan = settled(prepared(mod), plan)
     found = found_weights(mod.main)
-    variables = {k: variable for k, (variable, _) in found.items()}
-    t = trainable(mod, plan, variables, qat.steps == LEARNED)
+    layers = layers_of(mod.main, found, qat.layers)
+    variables = {k: variable for k, (variable, _) in found.items() if k in layers.weights}
+    fixed = layers.fixed_values, layers.fixed_nodes
+    t = trainable(mod, plan, variables, qat.steps == LEARNED, *fixed)
     steps = (Parameter(s.var.name, STEP, s.value, pull=s.pull) for s in t.steps)
     parameters = (*(found[k][1] for k in t.variables), *steps)
     return Quantized(Network(t.function, parameters), mod, plan, t.steps, t.codes)

@@ -36,7 +36,7 @@ from .formats import (
 )  # fmt: skip
 from .loss_scale import LossScale
 from .optimizers import Optimizer
-from .qat import Qat
+from .qat import Qat, check_layers
 from .schedules import Schedule
 from .step import Rules
 
@@ -48,6 +48,7 @@ TARGETS = (LABELS, OF_MODEL)
 KEYS = (
     *("models", "dataset", "formats", "seeds", "rates", "epochs", "batch", "n_train", "n_test"),
     *("initial", "clip_norm", "optimizer", "schedule", "loss_scale", "qat", "targets", "shift"),
+    *("temperature", "mirror", "views"),
     *("adapters", "threads", "checkpoint_steps", "curve_steps"),
 )
 _FORMAT_KEYS = ("format", *PARTS, "accumulate", "rounding", "loss_scale")
@@ -68,8 +69,12 @@ class Run:
         qat: how the network is quantized while it is trained, if it is.
         adapters: paths of Python files that were run before, as they define formats.
         targets: what the scores are to be: LABELS, or OF_MODEL: the shares that the model file in
-            float32 gives the classes (distillation; Hinton, Vinyals and Dean 2015, temperature 1).
+            float32 gives the classes, at the temperature of `rules` (distillation; Hinton, Vinyals
+            and Dean 2015).
         shift: by how many pixels, at most, the images of a step are moved in each direction.
+        mirror: whether half of the images of a step are mirrored, left to right.
+        views: where only some layers are trained, how many times an example is moved and mirrored:
+            what is before these layers is computed for so many views of it.
     """
 
     model: str
@@ -90,6 +95,13 @@ class Run:
     adapters: tuple[str, ...] = ()
     targets: str = LABELS
     shift: int = 0
+    mirror: bool = False
+    views: int = 1
+
+    @property
+    def of_model(self) -> bool:
+        """Whether the targets are float32's."""
+        return self.targets == OF_MODEL
 
     @property
     def judged_only(self) -> bool:
@@ -101,8 +113,12 @@ class Run:
         """What it is trained in."""
         plain = not self.formats.forward.plain or self.formats != Formats()
         kinds = [str(self.formats)] * (plain or self.qat is None)
-        learned = ["from float32's shares"] if self.targets == OF_MODEL else []
+        t = self.rules.temperature
+        by = "" if t == 1 else f" at temperature {t:g}"
+        learned = [f"from float32's shares{by}"] if self.of_model else []
         learned += [f"shifted by {self.shift}"] if self.shift else []
+        learned += ["mirrored"] if self.mirror else []
+        learned += [f"{self.views} views"] if self.views > 1 else []
         learned = [] if self.judged_only else learned
         return ", ".join([*([str(self.qat)] if self.qat else []), *kinds, *learned])
 
@@ -123,7 +139,7 @@ class Run:
             "model": self.model_sha256,
             "dataset": [self.dataset_sha256, self.n_train, self.n_test],
             "formats": self.formats.table(),
-            "rules": asdict(self.rules),
+            "rules": self.rules.table(),
             "schedule": asdict(self.schedule),
             "seed": self.seed,
             "initial": self.initial,
@@ -135,6 +151,8 @@ class Run:
             **({"adapters": self._adapters()} if self.adapters else {}),
             **({} if self.targets == LABELS else {"targets": self.targets}),
             **({"shift": self.shift} if self.shift else {}),
+            **({"mirror": True} if self.mirror else {}),
+            **({"views": self.views} if self.views > 1 else {}),
         }
 
     def _adapters(self) -> list[str]:
@@ -218,13 +236,9 @@ def _read(top: Reader, folder: Path) -> TrainSpec:
     targets = top.text("targets", LABELS)
     if targets not in TARGETS:
         top.fail(f'targets must be "{LABELS}" or "{OF_MODEL}", not {targets!r}', "targets")
-    shift = top.integer("shift", 0, 0)
-    if shift and (data.x.ndim != 4 or shift >= min(data.x.shape[2:])):
-        top.fail(
-            f"shift moves images [n, channels, height, width] by less than their size, not by "
-            f"{shift} what has shape {data.x.shape[1:]}",
-            "shift",
-        )
+    if data.y is None and targets == LABELS:
+        top.fail(f'{name} has no labels to train on: targets = "{OF_MODEL}"', "dataset")
+    shift, mirror, views = _images(top, data, quantized)
     initial = top.text("initial", OF_MODEL if quantized != [None] else RANDOM)
     if initial not in (RANDOM, OF_MODEL):
         top.fail(f'initial must be "{RANDOM}" or "{OF_MODEL}", not {initial!r}', "initial")
@@ -236,6 +250,7 @@ def _read(top: Reader, folder: Path) -> TrainSpec:
     optimizer = _made(top.table("optimizer"), Optimizer)
     schedule = _made(top.table("schedule"), Schedule)
     scale = _made(top.table("loss_scale"), LossScale)
+    temperature = _temperature(top, targets)
     clip = top.number("clip_norm", 0.0) if "clip_norm" in top.values else 0.0
     rates = [_rate(top, k, r) for k, r in enumerate(top.items("rates", (schedule.rate,)))]
     systems = [_system(top, k, f, scale) for k, f in enumerate(top.items("formats", ("float32",)))]
@@ -243,11 +258,15 @@ def _read(top: Reader, folder: Path) -> TrainSpec:
         _check_forward(top, [f for f, _ in systems])
     seeds = top.integers("seeds", (0,), 0)
     models = [(m, *_model(top, k, m, folder)) for k, m in enumerate(top.texts("models"))]
+    for qat in quantized:
+        for k, (_, path, _) in enumerate(models):
+            if qat and qat.layers:
+                top.checked(partial(check_layers, path, qat.layers), "models", k)
     runs = tuple(
         Run(
             Path(model).stem, path, digest, data.name, data.sha256, n_train, n_test, formats,
-            Rules(optimizer, loss_scale, clip), replace(schedule, rate=rate), seed, initial,
-            epochs, batch, qat, own, targets, shift,
+            Rules(optimizer, loss_scale, clip, temperature), replace(schedule, rate=rate), seed,
+            initial, epochs, batch, qat, own, targets, shift, mirror, views,
         )
         for (model, path, digest), (formats, loss_scale), qat, rate, seed in product(
             models, systems, quantized, rates, seeds
@@ -276,6 +295,40 @@ def _quantized(top: Reader, n_train: int) -> list[Qat | None]:
         if one.n_calib > n_train:
             top.fail(f"n_calib is {one.n_calib}, but there are {n_train} examples", "qat", k)
         found.append(one)
+    return found
+
+
+def _images(top: Reader, data: Examples, quantized: list[Qat | None]) -> tuple[int, bool, int]:
+    """How images are moved, whether mirrored, and how many views an example has."""
+    shift, mirror = top.integer("shift", 0, 0), top.flag("mirror", False)
+    shape = data.x.shape[1:]
+    if shift and (data.x.ndim != 4 or shift >= min(data.x.shape[2:])):
+        top.fail(
+            f"shift moves images [n, channels, height, width] by less than their size, not by "
+            f"{shift} what has shape {shape}",
+            "shift",
+        )
+    if mirror and data.x.ndim != 4:
+        top.fail(
+            f"mirror is for images [n, channels, height, width], not for shape {shape}", "mirror"
+        )
+    views = top.integer("views", 1, 1)
+    if "views" in top.values and not any(q and q.layers for q in quantized):
+        top.fail("views are for qat with layers: others have a new one in every step", "views")
+    if views > 1 and not (shift or mirror):
+        top.fail("views differ by shift and mirror, of which there is neither", "views")
+    return shift, mirror, views
+
+
+def _temperature(top: Reader, targets: str) -> float:
+    """What scores are divided by; labels have none."""
+    if "temperature" not in top.values:
+        return 1.0
+    found = top.number("temperature", 0.0)
+    if not 0.01 <= found <= 1000:
+        top.fail(f"temperature must be from 0.01 to 1000, not {found}", "temperature")
+    if found != 1 and targets != OF_MODEL:
+        top.fail(f'temperature is for targets = "{OF_MODEL}": labels have none', "temperature")
     return found
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from compiler.ir import draws
 from compiler.ir.builder import FunctionBuilder
@@ -51,11 +52,22 @@ class Rules:
         optimizer: how weights follow them.
         loss_scale: what the loss is multiplied by.
         clip_norm: the norm of all of them together is at most this; 0: whatever it is.
+        temperature: what scores are divided by before the loss; its targets are shares of such
+            scores. The loss is multiplied by the square, so that gradients keep their size
+            (Hinton, Vinyals and Dean 2015).
     """
 
     optimizer: Optimizer = field(default_factory=Optimizer)
     loss_scale: LossScale = field(default_factory=LossScale)
     clip_norm: float = 0.0
+    temperature: float = 1.0
+
+    def table(self) -> dict[str, Any]:
+        """As JSON values; without a temperature of 1, as in rows of earlier versions."""
+        found = asdict(self)
+        if self.temperature == 1:
+            del found["temperature"]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +76,8 @@ class Step:
 
     Attributes:
         module: what to compile or to interpret.
-        input: name of its parameter that is the batch; `TARGETS` is [N, classes]: the share that
-            each class should have.
+        inputs: names of its parameters that are the batch; `TARGETS` is [N, classes]: the share
+            that each class should have.
         kept: names of the weights and states that it takes and gives, in the order of its results.
         numbers: names of the scalars that it takes.
         results: what it gives before `kept`: the mean loss, and, where a step may be skipped,
@@ -74,7 +86,7 @@ class Step:
     """
 
     module: IRModule
-    input: str
+    inputs: tuple[str, ...]
     kept: tuple[str, ...]
     numbers: tuple[str, ...]
     results: tuple[str, ...]
@@ -95,16 +107,16 @@ def training_step(network: Network, rules: Rules, formats: Formats) -> Step:
         b.var.name: STATISTICS if b.var.name in forward.moments else FORWARD
         for b in forward.function.bindings
     }
-    before = _with_loss(forward.function, rules.loss_scale)
+    before = _with_loss(forward.function, rules)
     part |= {b.var.name: LOSS for b in before.bindings if b.var.name not in part}
     joint = compiler.gradient(IRModule({"main": tagged(before, part)}), wrt=trained).main
     part = {b.var.name: part_of(b) for b in joint.bindings}
     return _Builder(network, rules, joint, part).step(formats)
 
 
-def _with_loss(f: Function, scale: LossScale) -> Function:
-    """The function whose results are the mean cross entropy of its scores, times the loss scale,
-    the same without that, and what its own were behind the scores."""
+def _with_loss(f: Function, rules: Rules) -> Function:
+    """The function whose results are the mean cross entropy of its scores at the temperature, times
+    the loss scale, the same without that, and what its own were behind the scores."""
     b = FunctionBuilder()
     for p in f.params:
         b.add_param(p)
@@ -113,12 +125,17 @@ def _with_loss(f: Function, scale: LossScale) -> Function:
     scores = f.results[0]
     shape = tensor_type(scores).static_shape
     targets = b.param(TARGETS, shape)
-    logs = b.call("nn.log_softmax", scores, name="loss_logarithms", axis=-1)
+    at: Atom = scores
+    if rules.temperature != 1:
+        cooler = b.const(1 / rules.temperature, "float32")
+        at = b.call("multiply", scores, cooler, name="loss_scores")
+    logs = b.call("nn.log_softmax", at, name="loss_logarithms", axis=-1)
     weighted = b.call("multiply", targets, logs, name="loss_weighted")
     total = b.call("sum", weighted, name="loss_sum")
-    loss = b.call("multiply", total, b.const(-1 / shape[0], "float32"), name="loss")
+    share = -(rules.temperature**2) / shape[0]
+    loss = b.call("multiply", total, b.const(share, "float32"), name="loss")
     first = loss
-    if scale.used:
+    if rules.loss_scale.used:
         first = b.call("multiply", loss, b.param(SCALE, ()), name="loss_scaled")
     return b.finish(first, loss, *f.results[1:])
 
@@ -171,7 +188,7 @@ class _Builder:
         module = IRModule({"main": tagged(f, self.part)}, outputs)
         return Step(
             in_formats(module, formats),
-            f.params[0].name,
+            tuple(p.name for p in self.network.inputs),
             (*kept,),
             (*numbers,),
             (*results,),

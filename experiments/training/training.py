@@ -24,7 +24,7 @@ from experiments.running.provenance import collect
 from .checkpoints import Checkpoint
 from .loop import Pace, Tell, Trained, train_run
 from .outcome import Outcome
-from .programs import float32_scores
+from .programs import float32_scores, test_labels
 from .spec import Run, TrainSpec, load_training
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _left(outcome: Outcome, run: Run, spec: TrainSpec, trained: Trained) -> str:
 def _answers(run: Run, spec: TrainSpec, trained: Trained) -> Answers:
     """What came of a run, example by example."""
     known = float32_scores(run.path, run.model_sha256, spec.data, spec.threads)
-    return Answers.of(trained.scores, known[: run.n_test], spec.data.y_test[: run.n_test])
+    labels = test_labels(run, spec.data, spec.threads)
+    return Answers.of(trained.scores, known[: run.n_test], labels)
 
 
 def _within(progress: Tell | None, run: Run, before: int, total: int) -> Tell:
@@ -204,7 +205,7 @@ def _described(run: Run, spec: TrainSpec) -> dict[str, Value]:
         "epochs": run.epochs,
         "batch": run.batch,
         "steps": run.steps,
-        "metric_name": "top1",
+        "metric_name": "top1" if spec.data.y_test is not None else "agreement",
         "threads": spec.threads,
         "config": json.dumps(run.content(), sort_keys=True, default=list),
     }

@@ -10,7 +10,7 @@ whatever float32 would round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,8 +60,9 @@ class Trainable:
 
 
 def trainable(
-    mod: IRModule, plan: Plan, variables: Mapping[int, Var], learned: bool = True
-) -> Trainable:
+    mod: IRModule, plan: Plan, variables: Mapping[int, Var], learned: bool = True,
+    values: Iterable[str] = (), nodes: Iterable[str] = (),
+) -> Trainable:  # fmt: skip
     """`mod` quantized by `plan`, in variables.
 
     Args:
@@ -73,6 +74,8 @@ def trainable(
             and of values that are quantized, accumulated or added up. Others stay the plan's: what
             tables, softmax, layer norms and averages read or give, and sums clipped at other
             bounds than 0.
+        values: names of values on grids whose steps stay the plan's, whatever is learned.
+        nodes: names of nodes whose weights' steps do.
 
     Raises:
         ConfigError: the plan was made for another model.
@@ -80,9 +83,9 @@ def trainable(
     """
     _check(plan, learned)
     plan, names = owned(plan), names_in(mod.main) | {v.name for v in variables.values()}
-    pinned: set[str] = set()
+    pinned, frozen = {*values}, {*nodes}
     while True:  # what is pinned shows when the graph is made
-        steps = Steps(plan, learned, names, pinned)
+        steps = Steps(plan, learned, names, pinned, frozen)
         whole = Integers(mod, plan, variables, steps)
         whole.run()
         if steps.pinned == pinned:

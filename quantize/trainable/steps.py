@@ -57,14 +57,18 @@ class Step:
 
 
 class Steps:
-    """The steps of a plan as atoms; those in `pinned` are constants, whatever is learned.
+    """The steps of a plan as atoms; those of the values in `pinned`, and of the weights of the
+    nodes in `frozen`, are constants, whatever is learned.
 
     `learned`: whether the others are variables, whose names are none of `names`.
     """
 
-    def __init__(self, plan: Plan, learned: bool, names: Iterable[str], pinned: Iterable[str] = ()):
+    def __init__(
+        self, plan: Plan, learned: bool, names: Iterable[str], pinned: Iterable[str] = (),
+        frozen: Iterable[str] = (),
+    ):  # fmt: skip
         self.plan, self.learned = plan, learned
-        self.pinned = {*pinned}
+        self.pinned, self.frozen = {*pinned}, {*frozen}
         self.made: dict[tuple[str, bool], Step] = {}
         self._names = {*names}
 
@@ -79,7 +83,7 @@ class Steps:
         """The step, or steps, of a node's weights; `elements`: of all of them."""
         scales = np.asarray(weights.scales, np.float32)
         value = np.asarray(scales[0]) if len(scales) == 1 else scales
-        if not self.learned:
+        if not self.learned or node in self.frozen:
             return Constant.of(value, FLOAT32)
         largest = (1 << (weights.bits - 1)) - 1
         return self._variable(node, True, value, elements // len(scales), largest)

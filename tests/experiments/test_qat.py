@@ -27,6 +27,7 @@ from experiments.training.programs import programs
 from experiments.training.qat import planned, quantized
 from experiments.training.spec import TrainSpec, load_training
 from experiments.training.training import models_path
+from experiments.zoo.model_files import input_names
 from quantize import Plan
 
 FOUR = {"weight_bits": 4, "activation_bits": 4, "weight_calibrate": "mse", "n_calib": 24}
@@ -47,7 +48,7 @@ def codes_alike(spec: TrainSpec, count: int) -> int:
     assert made.quantized is not None
     assert run.qat is not None
     x = spec.data.x_test[:count]
-    sized = compiler.from_onnx(run.path, shapes={made.step.input: x.shape})
+    sized = compiler.from_onnx(run.path, shapes={input_names(run.path)[0]: x.shape})
     network = quantized(sized, planned(run.path, run.model_sha256, run.qat, spec.data), run.qat)
     graph, plan = network.trained(trained.state.arrays)
     f = network.network.function

@@ -56,7 +56,7 @@ def states(
         numbers = {n: np.array(scalars[n], np.float32) for n in step.numbers}
         if step.random:
             numbers[DRAW] = np.array(draw(0, k), np.int64)
-        out = run(**{step.input: x[part], TARGETS: targets[part], **numbers, **kept})
+        out = run(**{step.inputs[0]: x[part], TARGETS: targets[part], **numbers, **kept})
         found = dict(zip((*step.results, *step.kept), out, strict=True))
         losses.append(float(found["loss"]))
         kept = {n: found[n] for n in step.kept}
@@ -182,7 +182,7 @@ def test_optimizers_are_their_formulas(optimizer: Optimizer) -> None:
     descent = training_step(network, plain, Formats())
     step = training_step(network, rules, Formats())
     x, y = tiny_examples(BATCH)
-    given = {step.input: x, TARGETS: one_hot(y, CLASSES)}
+    given = {step.inputs[0]: x, TARGETS: one_hot(y, CLASSES)}
     names = [p.name for p in network.trained]
     weights = initial(network, 0)
     kept = {n: weights.get(n) for n in step.kept}
@@ -279,3 +279,19 @@ def test_initial_weights_are_uniform_within_torchs_bounds() -> None:
     assert {p.kind for p in network.statistics} == {"mean", "variance"}
     (variance,) = [p for p in network.parameters if p.kind == "variance"]
     np.testing.assert_array_equal(drawn[variance.name], 1)
+
+
+def test_the_loss_at_a_temperature_is_the_cross_entropy_of_cooler_scores() -> None:
+    heat = 3.0
+    network = tiny_network(BATCH, batch_norm=False)
+    x, y = tiny_examples(BATCH)
+    given = {p.name: p.value for p in network.parameters}
+    scores = compiler.build(network.module)(x, **given).astype(np.float64) / heat
+    logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    targets = one_hot(y, CLASSES)
+    want = -(heat**2) * (targets * logs).sum(axis=1).mean()
+    step = training_step(network, Rules(Optimizer(momentum=0.0), temperature=heat), Formats())
+    numbers = {n: np.zeros((), np.float32) for n in step.numbers}
+    loss = compiler.build(step.module)(**{step.inputs[0]: x, TARGETS: targets}, **numbers, **given)
+    assert step.kept == tuple(given)
+    assert float(loss[0]) == pytest.approx(want, rel=1e-5)
