@@ -142,7 +142,7 @@ def test_tables_of_pointers_are_as_wide_as_the_target_s(triple: str, size: int) 
     ]
     text = LLVM.entry(steps, [n], 1, there).text
     for name, k in (("input", 3), ("output", 1), ("constant", 2)):
-        assert re.search(rf"ptr %{name}, i64 {size * k}\b", text), text
+        assert re.search(rf"ptr %{name}, i{8 * size} {size * k}\b", text), text
     assert re.search(rf"alloca \[2 x ptr\], align {size}\b", text)
     assert text.count("= load i64, ptr %dims") == 1
     assert f"align {12 - size}" not in text.replace("load i64, ptr %dims, align 8", "")
