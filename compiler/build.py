@@ -29,7 +29,7 @@ from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
 from compiler.transform.instantiate import with_sizes
 from compiler.transform.preparation import prepare
-from compiler.types.dtypes import INT16
+from compiler.types.dtypes import INT8, INT16, UINT8, DType
 from compiler.types.tensor_types import TensorType
 
 
@@ -50,6 +50,13 @@ class Job:
         """Whether the target multiplies pairs of int16."""
         every = for_target(self.target)
         return any(i.steps and i.operand_dtypes == [INT16, INT16] for i in every)
+
+    @property
+    def bytes(self) -> DType:
+        """The bytes that the target's best dot product multiplies by int8."""
+        every = for_target(self.target)
+        known = [i.operand_dtypes for i in every if i.steps]
+        return next(data for data, weight in known if {data, weight} <= {UINT8, INT8})
 
 
 def pass_(name: str, **how: Any) -> Step:
@@ -93,7 +100,7 @@ PIPELINE = register(
             Stage("custom datatypes", "the same",
                   (pass_("RepresentCustomDtypes", given=lambda job: (forms_of(job.lowerings),)),)),
             Stage("layouts", "the same", (
-                  pass_("FoldZeroPoint"),
+                  pass_("FoldZeroPoint", given=lambda job: (job.bytes,)),
                   pass_("AlterOpLayout", given=lambda job: (job.target,),
                         when=lambda job: job.deterministic, note="unless roundings are stochastic"),
                   pass_("FoldConstant",

@@ -84,10 +84,10 @@ X86_64 = Architecture(
 )  # fmt: skip
 AARCH64 = Architecture(
     "aarch64",
-    vectors=(("neon", 16, 16),),  # of 32: tiles were chosen for as many as SSE has
-    isas=(("dotprod", "neon_dotprod"), ("neon", "neon")),
+    vectors=(("neon", 16, 32),),
+    isas=(("i8mm", "neon_i8mm"), ("dotprod", "neon_dotprod"), ("neon", "neon")),
     fma=("neon",),
-    more=("i8mm", "fullfp16"),
+    more=("fullfp16",),
     vector_constraint="w",
     pause=("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 )
@@ -154,11 +154,16 @@ GENERIC = "generic"
 _V2 = frozenset({"sse2", "sse4.2"})
 _V3 = _V2 | {"avx", "avx2", "fma"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl"}
-_DOTPROD = frozenset({"neon", "dotprod"})
 _M4 = frozenset({"dsp", "vfp4d16sp"})
 _M7 = _M4 | {_FPV5, "fp64"}
 _M55 = _M7 | {"mve"}  # its vectors of floats take subnormal numbers for 0
+_NEON = frozenset({"neon"})
+_DOTPROD = _NEON | {"dotprod"}
+_I8MM = _DOTPROD | {"i8mm"}
+_NO_SVE = "-sve,-sve2"
+"""Vectors are as long as we say, not as the machine does."""
 _RV64GC = "+m,+a,+f,+d,+c"
+_AARCH64, _RISCV64 = "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
 _WIDE = "-prefer-256-bit"
 """So that LLVM uses the registers of 512 bits."""
 
@@ -178,12 +183,16 @@ _cpus: dict[str, Cpu] = {
         _x86("x86-64-v4", _V4),
         _x86("skylake-avx512", _V4),
         _x86("cascadelake", _V4 | {"avx512vnni"}),
-        Cpu("cortex-a53", AARCH64, frozenset({"neon"}), "aarch64-unknown-linux-gnu"),
-        Cpu("neoverse-n1", AARCH64, _DOTPROD, "aarch64-unknown-linux-gnu"),
-        Cpu("generic-rv64", RISCV64, frozenset({"d"}), "riscv64-unknown-linux-gnu", _RV64GC),
         Cpu("cortex-m4", THUMB, _M4, "thumbv7em-none-unknown-eabihf"),
         Cpu("cortex-m7", THUMB, _M7, "thumbv7em-none-unknown-eabihf"),
         Cpu("cortex-m55", THUMB, _M55, "thumbv8.1m.main-none-unknown-eabihf", "-mve.fp"),
+        Cpu("cortex-a53", AARCH64, _NEON, _AARCH64),
+        Cpu("cortex-a72", AARCH64, _NEON, _AARCH64),
+        Cpu("cortex-a76", AARCH64, _DOTPROD, _AARCH64),
+        Cpu("neoverse-n1", AARCH64, _DOTPROD, _AARCH64),
+        Cpu("neoverse-v1", AARCH64, _I8MM, _AARCH64, _NO_SVE),
+        Cpu("neoverse-n2", AARCH64, _I8MM, _AARCH64, _NO_SVE),
+        Cpu("generic-rv64", RISCV64, frozenset({"d"}), _RISCV64, _RV64GC),
         Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", "+simd128", "mvp"),
     )
 }

@@ -3,7 +3,7 @@
 sum((x - z) * w) = sum(x * w) - z * sum(w): with constant weights the second term is a constant per
 output channel. Padding then holds z itself. The inner loop multiplies plain bytes, which is what
 dot product instructions do. They take unsigned data: int8 x becomes x + 128, and so does its zero
-point.
+point. On CPUs whose instructions take signed data uint8 x becomes x - 128.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, names_in, tensor_type
 from compiler.op.accumulator_width import width
-from compiler.op.qnn.quantize import TO_UNSIGNED
+from compiler.op.qnn.quantize import TO_SIGNED, TO_UNSIGNED
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.transform.fold_batch_norm import layer
 from compiler.types.dtypes import INT8, INT16, UINT8, Array, DType
@@ -28,10 +28,14 @@ class FoldZeroPoint(FunctionPass):
     opt_level = 1
     required = ("InferType",)
 
+    def __init__(self, data: DType = UINT8):
+        """`data`: the bytes that are multiplied, uint8 or int8."""
+        self.data = data
+
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with zero points folded."""
         names = names_in(f)
-        bindings = [new for b in f.bindings for new in _fold(b, names)]
+        bindings = [new for b in f.bindings for new in _fold(b, names, self.data)]
         if len(bindings) == len(f.bindings) and all(map(_is, bindings, f.bindings)):
             return f
         return f.with_body(bindings, f.results)
@@ -41,7 +45,7 @@ def _is(a: object, b: object) -> bool:
     return a is b
 
 
-def _fold(b: Binding, names: set[str]) -> list[Binding]:
+def _fold(b: Binding, names: set[str], wanted: DType) -> list[Binding]:
     v = b.value
     if not isinstance(v, Call) or layer(v) is None:
         return [b]
@@ -53,16 +57,17 @@ def _fold(b: Binding, names: set[str]) -> list[Binding]:
         return [b]
     z = v.attrs.input_zero_point
     data, weight, *bias = v.args
-    signed = tensor_type(data).dtype == INT8
-    if not (z or signed) or not isinstance(weight, Constant) or not isinstance(data, Var):
+    given = tensor_type(data).dtype
+    other = given in (INT8, UINT8) and given != wanted
+    if not (z or other) or not isinstance(weight, Constant) or not isinstance(data, Var):
         return [b]
     if weight.dtype not in (INT8, INT16) or not all(isinstance(c, Constant) for c in bias):
         return [b]
     first: list[Binding] = []
-    if signed:
-        first = [_unsigned(data, b.origins, names)]
+    if other:
+        first = [_shifted(data, b.origins, names, wanted)]
         data = first[0].var
-        z += 128
+        z += 128 if wanted == UINT8 else -128
     taps = tuple(range(1, weight.data.ndim))
     before: Array = np.zeros((), np.int64)
     if bias and isinstance(bias[0], Constant):
@@ -77,8 +82,8 @@ def _fold(b: Binding, names: set[str]) -> list[Binding]:
     return [*first, replace(b, value=Call(v.op, (data, weight, folded), attrs))]
 
 
-def _unsigned(x: Var, origins: tuple[str, ...], names: set[str]) -> Binding:
-    op = TO_UNSIGNED
-    name = unique(f"{x.name}_unsigned", names)
-    var = Var(name, tensor_type(x).with_dtype(UINT8))
+def _shifted(x: Var, origins: tuple[str, ...], names: set[str], wanted: DType) -> Binding:
+    op, what = (TO_UNSIGNED, "unsigned") if wanted == UINT8 else (TO_SIGNED, "signed")
+    name = unique(f"{x.name}_{what}", names)
+    var = Var(name, tensor_type(x).with_dtype(wanted))
     return Binding(var, Call(op, (x,), op.make_attrs()), origins)

@@ -23,7 +23,7 @@ def tensorized(intrinsic: Intrinsic, data: str) -> PrimFunc:
     s.split("y_s.i0", lanes, ("oc", "ocv"))
     s.reorder("oc", "y_s.i1", "y_s.i2", "ocv")
     s.compute_at("mac", "y_s.i2")
-    s.split("mac.ic", 4, ("ic", "i"))
+    s.split("mac.ic", intrinsic.steps, ("ic", "i"))
     s.split("mac.oc", lanes, ("mb", "mo"))
     s.reorder("ic", "mac.kh", "mac.kw", "mac.y", "mac.x", "mb", "mo", "i")
     s.decompose_reduction("mac", "ic")
@@ -53,10 +53,12 @@ def assembly(f: PrimFunc, triple: str, cpu: str, features: str = "") -> str:
     ("intrinsic", "data", "triple", "cpu", "instruction"),
     [
         (aarch64.SDOT, "int8", "aarch64-linux-gnu", "neoverse-n1", "sdot\t"),
+        (aarch64.USDOT, "uint8", "aarch64-linux-gnu", "neoverse-v1", "usdot\t"),
+        (aarch64.SMULL, "int8", "aarch64-linux-gnu", "cortex-a53", "sadalp\t"),
         (nvptx.DP4A_SIGNED, "int8", "nvptx64-nvidia-cuda", "sm_61", "dp4a.s32.s32"),
         (nvptx.DP4A_UNSIGNED, "uint8", "nvptx64-nvidia-cuda", "sm_61", "dp4a.u32.s32"),
     ],
-    ids=["sdot", "dp4a signed", "dp4a unsigned"],
+    ids=["sdot", "usdot", "smull", "dp4a signed", "dp4a unsigned"],
 )
 def test_instructions_are_emitted(
     intrinsic: Intrinsic, data: str, triple: str, cpu: str, instruction: str

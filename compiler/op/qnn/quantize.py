@@ -129,10 +129,13 @@ def _dequantize_type(attrs: DequantizeAttrs, types: Sequence[TensorType]) -> Ten
     return x.with_dtype(FLOAT32)
 
 
-def _unsigned_type(_: Any, types: Sequence[TensorType]) -> TensorType:
-    (x,) = types
-    require(x.dtype == INT8, f"qnn.to_unsigned takes int8, not {x.dtype}")
-    return x.with_dtype(UINT8)
+def _shifted_type(name: str, given: DType, made: DType) -> Callable[..., TensorType]:
+    def infer(_: Any, types: Sequence[TensorType]) -> TensorType:
+        (x,) = types
+        require(x.dtype == given, f"{name} takes {given}, not {x.dtype}")
+        return x.with_dtype(made)
+
+    return infer
 
 
 # ---- references ----------------------------------------------------------------------------------
@@ -293,16 +296,29 @@ DEQUANTIZE = _define(
     "qnn.dequantize", DequantizeAttrs, "integers as float32; operands: data, scale",
     _dequantize_type, _dequantize, _dequantize_nest,
 )  # fmt: skip
-TO_UNSIGNED = register_op(
-    OpDef(
-        "qnn.to_unsigned",
-        _unsigned_type,
-        lambda ar, attrs, x: (x.astype(np.int64) + 128).astype(np.uint8),
-        lambda b, attrs, x: b.compute(
-            "unsigned", x.shape, UINT8, lambda *i: cast(cast(x[i], INT32) + 128, UINT8)
-        ),
-        fusion=Fusion.ELEMENTWISE,
-        gradient=INTEGERS,
-        doc="int8 x as uint8 x + 128, which dot product instructions take",
+
+
+def _shifted(name: str, given: DType, made: DType, by: int, doc: str) -> OpDef:
+    return register_op(
+        OpDef(
+            name,
+            _shifted_type(name, given, made),
+            lambda ar, attrs, x: (x.astype(np.int64) + by).astype(made.storage),
+            lambda b, attrs, x: b.compute(
+                "shifted", x.shape, made, lambda *i: cast(cast(x[i], INT32) + by, made)
+            ),
+            fusion=Fusion.ELEMENTWISE,
+            gradient=INTEGERS,
+            doc=doc,
+        )
     )
-)
+
+
+TO_UNSIGNED = _shifted(
+    "qnn.to_unsigned", INT8, UINT8, 128,
+    "int8 x as uint8 x + 128, which dot product instructions take",
+)  # fmt: skip
+TO_SIGNED = _shifted(
+    "qnn.to_signed", UINT8, INT8, -128,
+    "uint8 x as int8 x - 128, which dot product instructions of some CPUs take",
+)  # fmt: skip
