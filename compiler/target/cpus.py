@@ -91,7 +91,15 @@ AARCH64 = Architecture(
     vector_constraint="w",
     pause=("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 )
-RISCV64 = Architecture("riscv64", isas=(("d", "rv64gc"),), abi="lp64d", more=("v",))
+RISCV64 = Architecture(
+    "riscv64",
+    vectors=(("v", 64, 8), ("d", 8, 10)),
+    isas=(("v", "rv64gcv"), ("d", "rv64gc")),
+    fma=("d",),
+    abi="lp64d",
+)
+"""Its vectors are groups of four registers of 128 bits. CPUs without vectors are given two elements
+for one, which LLVM makes scalars of."""
 WASM32 = Architecture(
     "wasm32",
     pointer_bytes=4,
@@ -193,6 +201,14 @@ _cpus: dict[str, Cpu] = {
         Cpu("neoverse-v1", AARCH64, _I8MM, _AARCH64, _NO_SVE),
         Cpu("neoverse-n2", AARCH64, _I8MM, _AARCH64, _NO_SVE),
         Cpu("generic-rv64", RISCV64, frozenset({"d"}), _RISCV64, _RV64GC),
+        Cpu(
+            "generic-rv64gcv",
+            RISCV64,
+            frozenset({"d", "v"}),
+            _RISCV64,
+            f"{_RV64GC},+v,+zvl128b",
+            "generic-rv64",
+        ),
         Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", "+simd128", "mvp"),
     )
 }

@@ -54,6 +54,8 @@ class Emitter:
         self.lines: list[str] = []
         self.decls: dict[str, str] = {}
         self.count = 0
+        self.scalars: dict[str, Val] = {}
+        """Vectors of `splat` -> what is in all of their lanes."""
 
     def fresh(self, stem: str = "v") -> str:
         """A new local name."""
@@ -101,7 +103,9 @@ class Emitter:
             return v
         one = self.op(f"insertelement <{n} x {v.t}> poison, {v}, i32 0", v.t, n)
         zero = f"<{n} x i32> zeroinitializer"
-        return self.op(f"shufflevector {one}, <{n} x {v.t}> poison, {zero}", v.t, n)
+        out = self.op(f"shufflevector {one}, <{n} x {v.t}> poison, {zero}", v.t, n)
+        self.scalars[out.name] = v
+        return out
 
     def shuffle(self, a: Val, b: Val, sel: Sequence[int | None]) -> Val:
         """Lanes of a and b, picked by position (None: any value)."""
