@@ -27,7 +27,7 @@ class ElsewhereExecutable(GraphExecutable):
     """A program on a machine of another architecture; called as any other.
 
     Attributes:
-        machine: what it runs on.
+        machine, loaded: what it runs on, and it there.
         instructions: how many the last call took; None, if the machine does not count them.
     """
 
@@ -37,7 +37,7 @@ class ElsewhereExecutable(GraphExecutable):
         self, program: Program, machine: Machine, loaded: Loaded, sized: Sized | None = None
     ):
         super().__init__(program, _nowhere, sized)
-        self.machine, self._loaded = machine, loaded
+        self.machine, self.loaded = machine, loaded
         self._alone = threading.Lock()
 
     @property
@@ -61,7 +61,7 @@ class ElsewhereExecutable(GraphExecutable):
             return values.run(arrays, {}, held)
         given = [dims[v] for v in self.program.dims]
         with self._alone:
-            self.instructions = self._loaded.run(arrays, outs, given, size)
+            self.instructions = self.loaded.run(arrays, outs, given, size)
         return outs
 
     def prepared(self) -> Callable[[Sequence[Array]], list[Array]] | None:

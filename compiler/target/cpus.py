@@ -172,6 +172,8 @@ _NO_SVE = "-sve,-sve2"
 """Vectors are as long as we say, not as the machine does."""
 _RV64GC = "+m,+a,+f,+d,+c"
 _AARCH64, _RISCV64 = "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
+_WASM = "+simd128,+bulk-memory,+bulk-memory-opt"
+"""Copies are instructions, not calls of the C library."""
 _WIDE = "-prefer-256-bit"
 """So that LLVM uses the registers of 512 bits."""
 
@@ -209,7 +211,7 @@ _cpus: dict[str, Cpu] = {
             f"{_RV64GC},+v,+zvl128b",
             "generic-rv64",
         ),
-        Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", "+simd128", "mvp"),
+        Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", _WASM, "mvp"),
     )
 }
 

@@ -3,7 +3,8 @@
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
 print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`
-and `torch_gradient`, which need torch, and run when they are named.
+and `torch_gradient`, which need torch, and `wasm`, which needs Node and onnxruntime-web: these run
+when they are named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -42,6 +43,7 @@ from experiments.benchmarks import (
     torch_networks,
     training_steps,
     transformers,
+    webassembly,
     widths,
 )
 from experiments.benchmarks.report import Group
@@ -73,7 +75,7 @@ ALL_GROUPS = (
 NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
-NAMED = ("microcontrollers", "torch_bert", "torch_compile", "torch_gradient")
+NAMED = ("microcontrollers", "torch_bert", "torch_compile", "torch_gradient", "wasm")
 """Groups that need packages of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
@@ -163,6 +165,8 @@ def main(
                 passed &= fixed_cost.run(effort.rounds)
             elif name == "exported":
                 passed &= exported.run(effort)
+            elif name == "wasm":
+                passed &= webassembly.run(effort, dict(map(named_file, given)))
             elif name == "training":
                 passed &= training_steps.run(effort)
             elif name == "accuracy":

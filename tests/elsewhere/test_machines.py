@@ -105,7 +105,7 @@ def test_more_memory_than_there_is(target: str) -> None:
     assert isinstance(exe, ElsewhereExecutable)
     for arena in ((1 << 32) - (1 << 17), 5 << 30):  # the latter has no addresses
         with pytest.raises(InputError, match=r"no memory for [45] GiB in WebAssembly"):
-            exe._loaded.run([rows(2)], [np.zeros((2, 7), np.float32)], [2], arena)
+            exe.loaded.run([rows(2)], [np.zeros((2, 7), np.float32)], [2], arena)
     assert same_bits(exe(rows(2)), want)
 
 
