@@ -251,6 +251,20 @@ MEANINGS: dict[str, Meaning] = {
         "Where all prices of the row come from: a published table, `gate_model`, `circuits`, or "
         "`specification` for tables of its own.",
     ),
+    "machine": Meaning(
+        "machine", "", "What runs the code where this processor does not: `wasmtime`, `node`, ..."
+    ),
+    "emulated": Meaning(
+        "emulated",
+        "",
+        "Whether that is an emulator: `yes`, and there are no milliseconds, or `no`.",
+    ),
+    "instructions": Meaning(
+        "instructions",
+        "",
+        "Instructions of a call, where an emulator counts them: they are no cycles.",
+        True,
+    ),
     "mac_gates": Meaning(
         "gates of a MAC",
         "",

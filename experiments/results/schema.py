@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from compiler.errors import ConfigError
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 RESULTS = 1 << 30
 """Bytes that a results file may have, see `compiler.files.reading`."""
 
@@ -20,6 +20,7 @@ TEXT_COLUMNS = (
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
     *("latency_noise", "portable_bits", "notes", "cost_source", "accumulator_node"),
+    *("machine", "emulated"),
 )
 
 COLUMNS = (
@@ -56,6 +57,8 @@ COLUMNS = (
     # Version 8.
     *("cost_source", "mac_gates", "mac_area_um2", "energy_mac_uj", "energy_other_uj"),
     *("accumulator_bits", "accumulator_data_bits", "accumulator_node"),
+    # Version 9.
+    *("machine", "emulated", "instructions"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -64,7 +67,7 @@ _ADDED = {
     for version, first in (
         *((2, "metric_drop_low"), (3, "metric_name")),
         *((4, "latency_rounds"), (5, "traffic_bytes"), (6, "notes")),
-        *((7, "metric_se"), (8, "cost_source")),
+        *((7, "metric_se"), (8, "cost_source"), (9, "machine")),
     )
 }
 

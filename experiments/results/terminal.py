@@ -25,7 +25,8 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     Top-1 and other shares are in percent and their drop in percentage points; a metric other than
     top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
     size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is,
-    with a star where something disturbed the measurement. What it was, which outputs are NaN or
+    with a star where something disturbed the measurement. Of a machine that is emulated it is the
+    millions of instructions of a call, and no time. What it was, which outputs are NaN or
     infinite, other notes, and the messages of failed cells follow; before them, of language models,
     figures of tokens. Fits 80 columns with the shipped
     names.
@@ -68,7 +69,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
             *_merit(row, "" if judged else "%"),
             _number(row["sqnr_db"], "{:.1f}"),
             _number(row["size_bytes"], "{:.1f}", 1 / 1024),
-            _number(row["latency_ms_median"], "{:.3f}"),
+            _time(row),
             # Emulated formats are hundreds of times slower: keep two digits of that.
             _number(
                 row["speedup_vs_fp32"], "{:.2f}x" if row["speedup_vs_fp32"] >= 0.1 else "{:.2g}x"
@@ -134,6 +135,13 @@ def not_finite_note(row: Mapping[Any, Any]) -> str:
     if not count or math.isnan(count):
         return ""
     return f"{count:.0f} of {row['n_eval']:.0f} inputs have a NaN or an infinity in their outputs"
+
+
+def _time(row: Mapping[Any, Any]) -> str:
+    """Milliseconds, or millions of instructions of a machine whose time says nothing."""
+    if row["emulated"] == "yes":
+        return _number(row["instructions"], "{:.2f}M ins", 1e-6) or "emulated"
+    return _number(row["latency_ms_median"], "{:.3f}")
 
 
 def _merit(row: Mapping[Any, Any], unit: str) -> list[str]:

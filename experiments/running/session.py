@@ -33,6 +33,7 @@ from . import provenance
 from .accuracy_columns import Accuracy, accuracy
 from .batchwise import References, batches, in_batches, judged
 from .hardware_columns import accumulator_columns, cost_columns
+from .machine_columns import instructions_of, machine_columns
 from .work import batch_of_tokens, evaluation_batch, gap_inputs
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
@@ -125,6 +126,7 @@ class Session:
                 found = accuracy(cell, data, outputs, reference)
         row |= found.columns
         row["notes"] = one_line("; ".join(filter(None, [*known, *found.notes])))
+        row |= subject.where()
         if settings.runs:
             with _of_scheme(cell, "measuring latency"):
                 row |= self._latency(cell, subject, baseline)
@@ -237,6 +239,8 @@ class Session:
         reference = baseline.compiled(batch)
         protocol = Protocol(settings.warmup, settings.runs, settings.precision, settings.budget_s)
 
+        if subject.compiled(batch).executable.emulated:  # its times say nothing
+            return _counted(subject.compiled(batch), inputs)
         if cell.device:
             from experiments.devices.executable import speedup
 
@@ -247,12 +251,14 @@ class Session:
         def float32() -> pipeline.Array:
             return reference.call(inputs)
 
+        # This thread's time at work says nothing of a machine beside this process, as of threads.
+        threads = cell.threads if not subject.where()["machine"] else 2
         if cell.scheme.kind == "float32":
-            found = measure_speedup(float32, None, protocol, threads=cell.threads)
+            found = measure_speedup(float32, None, protocol, threads=threads)
         else:
             compiled = subject.compiled(batch)
             found = measure_speedup(
-                lambda: compiled.call(inputs), float32, protocol, threads=cell.threads
+                lambda: compiled.call(inputs), float32, protocol, threads=threads
             )
         return _latency_columns(found)
 
@@ -284,6 +290,11 @@ class _Network:
         """The result that counts for inputs [n, ...]: [n, ...]."""
         batch = evaluation_batch(self.variant.fixed_batch, len(x), elements_of(x))
         return self.compiled(batch).predict(x)
+
+    def where(self) -> dict[str, Value]:
+        """The columns of the machine that it ran on."""
+        ran = next(iter(self.executables.values()), None)
+        return machine_columns(ran.executable) if ran is not None else {}
 
     @property
     def lowering(self) -> str:
@@ -353,6 +364,12 @@ def _latency_columns(found: Speedup) -> dict[str, Value]:
         "latency_load": found.load,
         "latency_noise": disturbance.written(found.noise),
     }
+
+
+def _counted(compiled: pipeline.Compiled, inputs: Examples) -> dict[str, Value]:
+    """The column of instructions of a call, where it has been counted."""
+    compiled.call(inputs)
+    return {"instructions": instructions_of(compiled.executable)}
 
 
 def one_line(text: str, limit: int = 500) -> str:

@@ -33,7 +33,7 @@ _ABOUT = {
     "schemes": "Number systems: float32, int8, int8_channel, scaled, a format, formats by layer.",
     "calibrators": "How calibrated schemes choose ranges, unless they say so themselves.",
     "accumulations": "How sums are formed, in schemes that can and do not say so themselves.",
-    "targets": 'What is compiled for: "llvm", with -mcpu or -mattr.',
+    "targets": 'What is compiled for: "c", "llvm", with -mcpu, -mattr, or -mtriple for elsewhere.',
     "threads": "Threads that a network runs on.",
     "seeds": "Seeds of calibration inputs and of stochastic rounding.",
     "repeats": "How often every cell is measured.",

@@ -35,6 +35,7 @@ def test_columns_are_those_of_the_contract() -> None:
     metric_se tokens kl_float32 kl_float32_se kl_float32_p99 top_token_agreement
     cost_source mac_gates mac_area_um2 energy_mac_uj energy_other_uj
     accumulator_bits accumulator_data_bits accumulator_node
+    machine emulated instructions
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
@@ -48,6 +49,7 @@ ADDED = {
     6: "notes",
     7: "metric_se",
     8: "cost_source",
+    9: "machine",
 }
 
 
@@ -162,7 +164,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 8"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 9"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )

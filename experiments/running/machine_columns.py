@@ -1,0 +1,27 @@
+"""Columns of the machine that a cell's code ran on, where that is none of this processor's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.results.schema import Value
+
+if TYPE_CHECKING:
+    from compiler.runtime.executable import Executable
+
+
+def machine_columns(executable: Executable) -> dict[str, Value]:
+    """`machine` and `emulated`: what runs the code, and whether its times say nothing."""
+    from compiler.runtime.elsewhere import ElsewhereExecutable
+
+    name = executable.emulated
+    if isinstance(executable, ElsewhereExecutable):
+        name = executable.machine.name
+    return {"machine": name, "emulated": "yes" if executable.emulated else "no"}
+
+
+def instructions_of(executable: Executable) -> int | None:
+    """How many instructions the last call took; None, where nobody counts them."""
+    from compiler.runtime.elsewhere import ElsewhereExecutable
+
+    return executable.instructions if isinstance(executable, ElsewhereExecutable) else None
