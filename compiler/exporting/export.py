@@ -147,9 +147,18 @@ def relocatable(mod: IRModule, target: Target, dtype_lowering: str | None = None
         UnsupportedError, LoweringError: as `export`.
     """
     program = _program(mod, target, dtype_lowering)
-    facts = Facts(elements_of(mod), index_ranges(mod))
+    return relocated(program, Facts(elements_of(mod), index_ranges(mod)))
+
+
+def relocated(program: Program, facts: Facts) -> Relocatable:
+    """A program that `compile_program` made, as one object file.
+
+    Raises:
+        LoweringError: its code is rejected.
+    """
     code, _ = _code(program, NAME, False, facts)
-    return Relocatable(program, facts, backend_of(target).relocatable(code, target))
+    content = backend_of(program.target).relocatable(code, program.target)
+    return Relocatable(program, facts, content)
 
 
 def _check(folder: Path, name: str, weights: str, threads: int, force: bool) -> None:

@@ -108,11 +108,12 @@ class Record:
 
 
 class History:
-    """The records that hold for one target on this machine; `source` says where they are from."""
+    """The records that hold for one target on this machine (see `of_machine`); `source` says where
+    they are from."""
 
     def __init__(self, records: Sequence[Record], target: Target, source: str):
         self.target, self.source = target, source
-        here = (str(target), target.isa, host_cpu())
+        here = (str(target), target.isa, machine_cpu())
         self.records = {r.workload: r for r in records if (r.target, r.isa, r.cpu) == here}
 
     def find(self, f: PrimFunc) -> Record | None:
@@ -219,6 +220,24 @@ def apply_records(records: Sequence[Record]) -> Iterator[None]:
             yield
     finally:
         _active.reset(token)
+
+
+_cpu: ContextVar[str] = ContextVar("cpu", default="")
+
+
+def machine_cpu() -> str:
+    """LLVM's name of the CPU that builds are for: this machine's, unless `of_machine` names it."""
+    return _cpu.get() or host_cpu()
+
+
+@contextmanager
+def of_machine(cpu: str) -> Iterator[None]:
+    """Builds inside are for another machine, whose CPU LLVM calls so: records of that one hold."""
+    token = _cpu.set(cpu)
+    try:
+        yield
+    finally:
+        _cpu.reset(token)
 
 
 def active_digest() -> str:

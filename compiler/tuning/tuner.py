@@ -12,13 +12,15 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from compiler.build import build, optimize
 from compiler.codegen.backend import backend_of
-from compiler.errors import ConfigError, DtypelabError, UnsupportedError
+from compiler.errors import ConfigError, DtypelabError, MachineError, UnsupportedError
 from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.executable import Executable
@@ -31,13 +33,16 @@ from compiler.scheduling.tuning_log import (
     append_records,
     apply_records,
     check_log,
+    machine_cpu,
+    of_machine,
     summary,
     workload_key,
 )
 from compiler.symbolic import Index
-from compiler.target.registry import Target, host_cpu
+from compiler.target.registry import Target
 from compiler.tensor.stmt import For, PrimFunc, walk_stmts
 from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, in_turns, quiet, random_arrays
+from compiler.tuning.places import Place
 from compiler.types.dtypes import Array
 
 GAIN = 0.98
@@ -105,10 +110,10 @@ class _Task:
     work: int
     candidates: list[tuple[str, TileChoice]]
     count: int = 1
-    run: KernelRun | None = None
+    run: Any = None
     inputs: list[Array] = field(default_factory=list)
     want: bytes = b""
-    best: tuple[str, TileChoice, KernelRun] | None = None
+    best: tuple[str, TileChoice, Any] | None = None
     ratio: float = GAIN
 
 
@@ -120,6 +125,7 @@ def tune(
     log: str | os.PathLike[str] = "tune.jsonl",
     progress: Callable[[Progress], None] | None = None,
     trials: int | None = None,
+    place: Place | None = None,
 ) -> Tuning:
     """Measure candidate tiles for the workloads of a module and append the faster ones to a log.
 
@@ -134,12 +140,14 @@ def tune(
         log: the file to append to; made if it is missing.
         progress: called after every candidate.
         trials: stop after as many candidates, even within the budget.
+        place: the machine that candidates are measured on, `target` being one of its own; None:
+            this one.
 
     Raises:
         ConfigError: a budget or number of trials that is not positive, a log that cannot be
             written, or a file that is none.
         DtypelabError: the module cannot be built, or the target's kernels cannot be called one by
-            one.
+            one, or the place was lost.
     """
     if not budget_s > 0 or (trials is not None and trials < 1):
         raise ConfigError(f"tuning needs a positive budget, not {budget_s} s, {trials} trials")
@@ -147,11 +155,12 @@ def tune(
     chosen, start = Target.parse(target), time.perf_counter()
     if not backend_of(chosen).separate:
         raise UnsupportedError(f"kernels of target {chosen.text!r} cannot be timed one by one")
-    tuner = _Tuner(chosen, seed, start, budget_s, progress, trials)
-    with quiet(), apply_records(()):
+    tuner = _Tuner(chosen, seed, start, budget_s, progress, trials, place)
+    cpu = of_machine(place.cpu) if place else nullcontext()
+    with quiet(), apply_records(()), cpu:
         tasks = _tasks(optimize(mod, chosen), chosen)
         tuner.search(tasks)
-        records, default_ms, tuned_ms = _check(mod, chosen, seed, tuner.confirm(tasks))
+        records, default_ms, tuned_ms = _check(mod, tuner, tuner.confirm(tasks))
     append_records(log, records)
     return Tuning(
         tuple(records), tuple(tuner.trials), len(tasks), default_ms, tuned_ms,
@@ -210,9 +219,10 @@ class _Tuner:
         budget_s: float,
         progress: Callable[[Progress], None] | None,
         limit: int | None,
+        place: Place | None,
     ):
         self.target, self.seed, self.start, self.budget_s = target, seed, start, budget_s
-        self.progress, self.limit = progress, limit
+        self.progress, self.limit, self.place = progress, limit, place
         self.trials: list[Trial] = []
 
     def search(self, tasks: Sequence[_Task]) -> None:
@@ -241,23 +251,51 @@ class _Tuner:
         if task.run is None:
             legal = legalize(task.func)
             task.inputs = random_arrays(legal, self.seed)
-            task.run = KernelRun(compile_kernel(legal, self.target), self.target, task.inputs)
-            task.want = task.run.result()
+            task.run = self._kernel(task)
+            task.want = self._result(task.run)
         try:
-            kernel = compile_kernel(legalize(task.func), self.target, {stage: choice})
+            run = self._kernel(task, {stage: choice})
+        except MachineError:
+            raise
         except DtypelabError:
             self.trials.append(Trial(task.key, stage, choice, 0.0, None))
             return
-        run = KernelRun(kernel, self.target, task.inputs)
-        if run.result() != task.want:
+        if self._result(run) != task.want:
             self.trials.append(Trial(task.key, stage, choice, 0.0, None))
             return
-        default, ms = in_turns(task.run, run, QUICK)
+        default, ms = self._in_turns(task.run, run, QUICK)
         self.trials.append(Trial(task.key, stage, choice, default, ms))
         if ms < task.ratio * default:
-            default, ms = in_turns(task.run, run, CAREFUL)
+            default, ms = self._in_turns(task.run, run, CAREFUL)
             if ms < task.ratio * default:
                 task.best, task.ratio = (stage, choice, run), ms / default
+
+    def _kernel(self, task: _Task, choice: Mapping[str, TileChoice] | None = None) -> Any:
+        if self.place is not None:
+            return self.place.kernel(task.func, self.target, task.inputs, choice)
+        kernel = compile_kernel(legalize(task.func), self.target, choice)
+        return KernelRun(kernel, self.target, task.inputs)
+
+    def _result(self, run: Any) -> bytes:
+        found: bytes = run.result() if self.place is None else self.place.result(run)
+        return found
+
+    def _in_turns(self, first: Any, second: Any, rounds: int) -> tuple[float, float]:
+        if self.place is not None:
+            return self.place.kernels_in_turns(first, second, rounds)
+        return in_turns(first, second, rounds)
+
+    def network(self, mod: IRModule) -> Executable:
+        """A module, compiled for where it is measured."""
+        return self.place.network(mod, self.target) if self.place else build(mod, self.target)
+
+    def networks_in_turns(
+        self, first: Executable, second: Executable, arrays: Sequence[Array], rounds: int
+    ) -> tuple[float, float]:
+        """Median milliseconds of two networks, timed in turns."""
+        if self.place is not None:
+            return self.place.networks_in_turns(first, second, arrays, rounds)
+        return in_turns(_repeated(first, arrays), _repeated(second, arrays), rounds)
 
     def confirm(self, tasks: Sequence[_Task]) -> list[tuple[float, Record]]:
         """Measure once more what was best of many, which flatters it: (milliseconds gained in the
@@ -267,7 +305,7 @@ class _Tuner:
             if task.best is None or task.run is None:
                 continue
             stage, choice, run = task.best
-            default, ms = in_turns(task.run, run, CAREFUL)
+            default, ms = self._in_turns(task.run, run, CAREFUL)
             if ms < GAIN * default:
                 record = self._record(task, {stage: choice}, default, ms)
                 kept.append(((default - ms) * task.count, record))
@@ -277,28 +315,27 @@ class _Tuner:
         self, task: _Task, choice: Mapping[str, TileChoice], default: float, ms: float
     ) -> Record:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        where = (str(self.target), self.target.isa, host_cpu())
+        where = (str(self.target), self.target.isa, machine_cpu())
         times = (round(default, 6), round(ms, 6))
         return Record(task.key, task.text, *where, choice, *times, self.seed, now)
 
 
 def _check(
-    mod: IRModule, target: Target, seed: int, kept: list[tuple[float, Record]]
+    mod: IRModule, tuner: _Tuner, kept: list[tuple[float, Record]]
 ) -> tuple[list[Record], float, float]:
     """(records, default, tuned milliseconds): while the network is hardly quicker with the records
     than without, leave the lesser half of them out."""
     records = [r for _, r in sorted(kept, key=lambda k: -k[0])]
-    default = build(mod, target)
-    arrays = _network_inputs(default, seed)
+    default = tuner.network(mod)
+    arrays = _network_inputs(default, tuner.seed)
     while records:
         with apply_records(records):
-            tuned = build(mod, target)
-        before, after = in_turns(_repeated(default, arrays), _repeated(tuned, arrays), NETWORK)
+            tuned = tuner.network(mod)
+        before, after = tuner.networks_in_turns(default, tuned, arrays, NETWORK)
         if after < NETWORK_GAIN * before:
             return records, before, after
         records = records[: len(records) // 2]
-    alone = _repeated(default, arrays)
-    before, _ = in_turns(alone, alone, CAREFUL)
+    before, _ = tuner.networks_in_turns(default, default, arrays, CAREFUL)
     return [], before, before
 
 

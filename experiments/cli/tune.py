@@ -10,12 +10,15 @@ import click
 
 import compiler
 from compiler.transform.choose_outputs import choose_outputs
+from experiments.devices import client
+from experiments.devices.tuning import DevicePlace
 from experiments.files import check_outputs
 from experiments.zoo import model_files
 
 from .common import (
     batch_options,
     cell,
+    device_options,
     json_option,
     load_static,
     model_argument,
@@ -28,6 +31,10 @@ from .common import (
 from .int8 import int8_module, int8_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compiler.target.registry import Target
+    from compiler.tuning.places import Place
     from compiler.tuning.tuner import Progress, Tuning
 
 
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
 @batch_options
 @int8_options
 @outputs_option(text="Tune only what this output needs.")
+@device_options
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
 @json_option
 def tune(
@@ -59,27 +67,33 @@ def tune(
     config_file: str | None,
     settings: Sequence[str],
     chosen: Sequence[str],
+    device: str | None,
+    token_file: Path | None,
     output: str,
     as_json: bool,
 ) -> None:
     """Try register tiles for the kernels of MODEL and log those that are faster here.
 
     The model is tuned in float32 or, with --calib, in int8. Results stay the same bit for bit.
-    `bench --tuned LOG.jsonl` applies the log, as does compiler.apply_history_best in Python.
+    `bench --tuned LOG.jsonl` applies the log, as does compiler.apply_history_best in Python. With
+    --device, kernels are compiled here and timed there, and the log is for that device.
 
     Example: dtypelab tune mnist_resnet8 --calib mnist1k --budget 60 -o tune.jsonl
     """
     check_outputs([output], [*model_files.files_of(model), calib, config_file])
-    compiler.Target.parse(target)
+    client.use_token_file(token_file)
+    place = DevicePlace(client.device(device)) if device else None
+    made_for = place.device.machine.target(target) if place else compiler.Target.parse(target)
     arrays = random_inputs(model, shapes, batch)
     module = int8_module(
         model, load_static(model, arrays), arrays, shapes, calib, config_file, settings
     )
     module = choose_outputs(module, chosen)
-    tuning = _with_bar(module, target, budget, seed, output)
+    tuning = _with_bar(module, made_for, place, budget, seed, output)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
         facts |= {"target": target, "budget_s": budget}
+        facts |= {"device": device} if device else {}
         facts |= {"seed": seed, "log": output, "workloads": tuning.workloads}
         facts |= {"trials": len(tuning.trials), "seconds": tuning.seconds}
         facts |= {"default_ms": tuning.default_ms, "tuned_ms": tuning.tuned_ms}
@@ -94,7 +108,9 @@ def tune(
     )
 
 
-def _with_bar(module: Any, target: str, budget: float, seed: int, output: str) -> Tuning:
+def _with_bar(
+    module: Any, target: Target, place: Place | None, budget: float, seed: int, output: str
+) -> Tuning:
     """Tune with a bar on a terminal's stderr, and without one elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -115,7 +131,7 @@ def _with_bar(module: Any, target: str, budget: float, seed: int, output: str) -
             state = f"{p.tried} candidates, {p.faster} workloads faster"
             bar.update(task, completed=min(p.seconds, budget), s=state, refresh=True)
 
-        tuning: Tuning = compiler.tune(module, target, budget, seed, output, progress)
+        tuning: Tuning = compiler.tune(module, target, budget, seed, output, progress, place=place)
     return tuning
 
 

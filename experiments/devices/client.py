@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.errors import ConfigError, DtypelabError
+from compiler.errors import ConfigError, MachineError
 from compiler.types.dtypes import Array
 
 from .child import START_S
@@ -34,7 +34,7 @@ LARGEST = 1 << 32
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^:\s/@]+)):(?P<port>\d{1,5})")
 
 
-class DeviceError(DtypelabError):
+class DeviceError(MachineError):
     """A device does not answer, or not as it should."""
 
 

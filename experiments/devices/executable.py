@@ -13,6 +13,7 @@ from compiler.errors import LoweringError, UnsupportedError
 from compiler.exporting.export import Relocatable, relocatable
 from compiler.ir.expr import IRModule
 from compiler.runtime.executable import Executable, GraphExecutable
+from compiler.scheduling.tuning_log import of_machine
 from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
@@ -47,11 +48,12 @@ def build(
     if threads != 1:
         raise UnsupportedError(f"programs on devices run on one thread: not on {threads}")
     chosen = device.machine.target(target)
-    made = relocatable(mod, chosen, dtype_lowering)
-    return DeviceExecutable(made, device, _content(made, chosen, device))
+    with of_machine(device.machine.llvm_cpu):
+        made = relocatable(mod, chosen, dtype_lowering)
+    return DeviceExecutable(made, device, content_of(made, chosen, device))
 
 
-def _content(made: Relocatable, target: Target, device: Device) -> bytes:
+def content_of(made: Relocatable, target: Target, device: Device) -> bytes:
     """What is sent: a library if it can be linked here, else what the device links."""
     if not missing(target):
         try:

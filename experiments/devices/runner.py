@@ -18,14 +18,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compiler.boundary.inputs import bind_inputs
 from compiler.errors import DtypelabError
-from compiler.runtime.executable import Executable
-from compiler.saved.libraries import load_library
+from compiler.saved.libraries import LibraryExecutable, load_library
 from compiler.target.registry import Target
+from compiler.tuning.measure import in_turns, quiet
 from compiler.types.dtypes import Array
 from experiments.measure.latency import measure_interleaved
 from experiments.measure.speedup import Protocol, measure_speedup
@@ -48,7 +49,7 @@ class Runner:
     """Programs by their names, and what is asked of them."""
 
     def __init__(self) -> None:
-        self._programs: dict[str, Executable] = {}
+        self._programs: dict[str, LibraryExecutable] = {}
 
     def answer(self, asked: Message) -> Message:
         """What a request gives.
@@ -74,20 +75,25 @@ class Runner:
 
     def _measure(self, asked: Message) -> Message:
         names, arrays = asked.texts("programs", PROGRAMS), asked.arrays()
-        calls = [_call(self._program(name), arrays) for name in names]
+        programs = [self._program(name) for name in names]
         how, warmup = asked.text("how"), asked.integer("warmup", 0, CALLS)
         runs = asked.integer("runs", 1, CALLS)
+        if how == "turns" and len(programs) == 2:
+            with quiet():
+                first, second = (_repeated(p, arrays) for p in programs)
+                return Message(Kind.ANSWER, {"ms": in_turns(first, second, runs)})
+        calls = [_call(p, arrays) for p in programs]
         if how == "interleaved":
             stats = measure_interleaved(calls, warmup=warmup, runs=runs)
             return Message(Kind.ANSWER, {"stats": [asdict(s) for s in stats]})
         if how != "speedup" or len(calls) > 2:
-            raise ProtocolError("programs are measured interleaved, or for the speedup of one")
+            raise ProtocolError("programs are measured interleaved, in turns, or for a speedup")
         precision, budget = asked.number("precision", 0, 1e9), asked.number("budget_s", 0, 1e9)
         baseline = calls[1] if len(calls) == 2 else None
         found = measure_speedup(calls[0], baseline, Protocol(warmup, runs, precision, budget))
         return Message(Kind.ANSWER, {"speedup": asdict(found)})
 
-    def _program(self, name: str) -> Executable:
+    def _program(self, name: str) -> LibraryExecutable:
         if name not in self._programs:
             raise ProtocolError("the device has no such program")
         return self._programs[name]
@@ -101,9 +107,21 @@ _ANSWERS: dict[Kind, Callable[[Runner, Message], Message]] = {
 }
 
 
-def _call(exe: Executable, arrays: list[Array]) -> Callable[[], Any]:
+def _call(exe: LibraryExecutable, arrays: list[Array]) -> Callable[[], Any]:
     exe(*arrays)  # whether they fit is found out before the clock runs
     return lambda: exe(*arrays)
+
+
+def _repeated(exe: LibraryExecutable, arrays: list[Array]) -> Callable[[int], None]:
+    """Runs a program a number of times, with as little around it as Python needs."""
+    given, dims = bind_inputs(list(exe.inputs.items()), arrays, {})
+    run = exe.prepared() or partial(exe.run, dims=dims)
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            run(given)
+
+    return call
 
 
 def confine(memory: int) -> None:
