@@ -14,7 +14,7 @@ from .data import NAMES as EXAMPLES
 from .formats import PARTS, ROUNDINGS
 from .loss_scale import LossScale
 from .optimizers import Optimizer
-from .qat import FIXED, LEARNED
+from .qat import ALIKE, BY_CHANNEL, FIXED, LEARNED
 from .schedules import Schedule
 from .spec import KEYS, OF_MODEL, RANDOM, TARGETS
 
@@ -111,6 +111,7 @@ def _qat() -> Schema:
         "steps": {"enum": [LEARNED, FIXED]},
         "n_calib": {"type": "integer", "minimum": 1},
         "train": {"type": "boolean"},
+        "moves": {"enum": [ALIKE, BY_CHANNEL]},
         "layers": {"type": "array", "items": TEXT, "uniqueItems": True},
         **config,
         **{alias: config.get(option, TEXT) for alias, option in ALIASES.items()},

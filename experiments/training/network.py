@@ -51,6 +51,8 @@ class Parameter:
         value: what the model file holds, float32.
         fan_in: how many products each sum has that it is in; 0 of what is in no contraction.
         pull: what its gradient is multiplied by.
+        size: what an optimizer that moves by the rate, whatever the gradient, multiplies the rate
+            by: of the same rank; None: nothing.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Parameter:
     value: Floats
     fan_in: int = 0
     pull: float = 1.0
+    size: Floats | None = None
 
     @property
     def trained(self) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from quantize.trainable.steps import Step
 
 LEARNED, FIXED = "learned", "fixed"
+ALIKE, BY_CHANNEL = "alike", "by_channel"
 _START = {"smoothing": 0, "bias_correction": "none"}
 """What a plan for training begins with unless it is said: nothing that training finds itself."""
 
@@ -45,6 +46,9 @@ class Qat:
             calibrated scheme.
         layers: which are trained, by patterns of names as `overrides` have them; none for all.
             Others keep the weights of the model file and the steps of the plan.
+        moves: of optimizers that move weights by the rate, whatever the gradient: ALIKE: all by it;
+            BY_CHANNEL: those of an output channel, and its bias, by that share of the largest
+            number on its grid, since channels with a batch norm in them differ much in size.
     """
 
     scheme: schemes.Scheme
@@ -52,6 +56,7 @@ class Qat:
     n_calib: int = 200
     train: bool = True
     layers: tuple[str, ...] = ()
+    moves: str = ALIKE
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Qat:
@@ -75,6 +80,9 @@ class Qat:
             raise ConfigError(f"layers must be a list of names or patterns, not {layers!r}")
         if layers and not train:
             raise ConfigError("layers are those that are trained: not with train = false")
+        moves = given.pop("moves", cls.moves)
+        if moves not in (ALIKE, BY_CHANNEL):
+            raise ConfigError(f'moves must be "{ALIKE}" or "{BY_CHANNEL}", not {moves!r}')
         name = given.pop("scheme", "int8_channel")
         of_integers = str(name).startswith("int8")
         given = _START | given if train and of_integers else given
@@ -84,7 +92,7 @@ class Qat:
                 f"training with quantization is of integers, not of {name!r}: name a scheme such "
                 'as "int8_channel" with weight_bits and activation_bits; for a format, see formats'
             )
-        return cls(scheme, steps, n_calib, train, tuple(layers))
+        return cls(scheme, steps, n_calib, train, tuple(layers), moves)
 
     def __str__(self) -> str:
         """As short as it can be said, without what is so unless it is said otherwise."""
@@ -92,14 +100,14 @@ class Qat:
         for key, value in _START.items():
             label = label.replace(f",{key}={value}", "").replace(f"{key}={value},", "")
         of = f" of {' '.join(self.layers)}" if self.layers else ""
+        of += ", moved by channel" if self.moves == BY_CHANNEL else ""
         return f"qat {label}, {self.steps} steps{of}" if self.train else f"post-training {label}"
 
     def table(self) -> dict[str, Any]:
-        """As JSON values; without `layers` if there are none, as in rows of earlier versions."""
-        found = asdict(self)
-        if not self.layers:
-            del found["layers"]
-        return found
+        """As JSON values; without `layers` and `moves` if they are the default, as in rows of
+        earlier versions."""
+        later = {"layers": (), "moves": ALIKE}
+        return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,5 +188,21 @@ def quantized(mod: IRModule, plan: Plan, qat: Qat) -> Quantized:
     fixed = layers.fixed_values, layers.fixed_nodes
     t = trainable(mod, plan, variables, qat.steps == LEARNED, *fixed)
     steps = (Parameter(s.var.name, STEP, s.value, pull=s.pull) for s in t.steps)
-    parameters = (*(found[k][1] for k in t.variables), *steps)
+    sizes = _sizes(mod, plan) if qat.moves == BY_CHANNEL else {}
+    weights = (replace(found[k][1], size=sizes.get(k)) for k in t.variables)
+    parameters = (*weights, *steps)
     return Quantized(Network(t.function, parameters), mod, plan, t.steps, t.codes)
+
+
+def _sizes(mod: IRModule, plan: Plan) -> dict[int, Floats]:
+    """Id of a weight or bias on a grid -> the largest number there of each output channel, in the
+    shape that it broadcasts from."""
+    found: dict[int, Floats] = {}
+    for b in mod.main.bindings:
+        params = plan.weights.get(b.var.name)
+        if params is None:
+            continue
+        largest = np.asarray(params.scales, np.float32) * np.float32((1 << (params.bits - 1)) - 1)
+        for a in (a for a in operands(b.value)[1:] if isinstance(a, Constant)):
+            found[id(a)] = largest.reshape(-1, *[1] * (a.data.ndim - 1))
+    return found

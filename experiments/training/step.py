@@ -197,9 +197,14 @@ class _Builder:
 
     def rate_of(self, p: Parameter, rule: Optimizer, w: Var, given: Mapping[str, Var]) -> Var:
         """The learning rate of a parameter. What moves by the rate, whatever the gradient's size,
-        moves a step by that share of the step: steps are as small as the grid is fine."""
+        moves a step by that share of the step: steps are as small as the grid is fine; and what
+        has a size by that share of it."""
         rate = given[RATE]
-        return self.b.call("multiply", rate, w) if p.kind == STEP and rule.adaptive else rate
+        if not rule.adaptive:
+            return rate
+        if p.size is not None:
+            return self.b.call("multiply", rate, self.b.const(p.size, "float32"))
+        return self.b.call("multiply", rate, w) if p.kind == STEP else rate
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:

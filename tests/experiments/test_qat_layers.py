@@ -123,12 +123,34 @@ def test_every_other_image_is_mirrored() -> None:
     assert 16 < same.sum() < 48
 
 
+def test_adam_moves_weights_by_a_share_of_their_channel(tmp_path: Path) -> None:
+    rate, found = 0.001, {}
+    for moves in ("alike", "by_channel"):
+        more = {"qat": [FOUR | {"moves": moves}], "schedule": {"rate": rate}}
+        spec = load_training(spec_of(tmp_path) | more)
+        first, after = beginning(spec.runs[0], spec.data, PACE)
+        second = after(first)
+        names = [n for n in first.arrays if n.endswith((".weight", ".bias"))]
+        assert len(names) == 4
+        found[moves] = {n: np.abs(second.arrays[n] - first.arrays[n]) for n in names}
+        steps = {n: a for n, a in first.arrays.items() if n.endswith(".weight_step")}
+    assert len(steps) == 2
+    for name, by in found["by_channel"].items():
+        assert found["alike"][name].max() == pytest.approx(rate, rel=1e-2)
+        own = name.rpartition(".")[0]
+        (largest,) = (7 * a for n, a in steps.items() if n.startswith(own))
+        each = by.reshape(len(largest), -1).max(axis=1)
+        assert (each > 0).any()
+        np.testing.assert_allclose(each[each > 0], rate * largest[each > 0], rtol=2e-2)
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
         ({"qat": [FOUR | {"layers": ["scorez"]}]}, "'scorez' fits no layer with weights"),
         ({"qat": [FOUR | {"layers": "scores"}]}, "layers must be a list"),
         ({"qat": [FOUR | {"layers": ["scores"], "train": False}]}, "not with train = false"),
+        ({"qat": [FOUR | {"moves": "far"}]}, 'moves must be "alike" or "by_channel"'),
         ({"qat": [FOUR], "views": 2, "shift": 1}, "views are for qat with layers"),
         ({"qat": [LAST], "views": 2}, "views differ by shift and mirror"),
         ({"qat": [FOUR], "temperature": 2.0}, 'temperature is for targets = "model"'),
