@@ -144,7 +144,7 @@ def _tile_for(
     # then.
     few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
     unrolled = 2 if few and dot is not None else 1
-    if dot is not None and target.scalar:
+    if dot is not None and registers(target) < 8:
         unrolled = max(1, step // dot.steps)  # a loop's end costs as much as a product
     elif dot is not None and step > _channel_block(data, reduction):
         unrolled = max(unrolled, _channel_block(data, reduction) // dot.steps)

@@ -12,6 +12,7 @@ from compiler.op.facts import Moves
 from compiler.op.library import get_op
 from compiler.op.nn.conv import CONV2D
 from compiler.op.opdef import Fusion, OpDef
+from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
 from compiler.types.dtypes import UINT8
 from compiler.types.tensor_types import TensorType
@@ -80,17 +81,21 @@ def default_rule(
     depthwise = attrs.groups == channels == outputs
     if attrs.groups == channels and not depthwise and channels > 1:
         return None
-    if target.architecture.block:  # of one word or a few, so that none are filled up
-        return OpLayout(_dividing(channels, lanes), _dividing(outputs, lanes), 4)
+    if target.architecture.block:
+        least = next(i.steps for i in for_target(target) if i.steps)
+        into = _dividing(outputs, lanes, least)
+        if channels <= 4 and not depthwise and not data.dtype.is_integer:
+            return OpLayout(1, into, least)
+        return OpLayout(_dividing(channels, lanes, least), into, least)
     steps = 4 if lanes % 4 == 0 else 1
     if channels <= 4 and not depthwise:
         return OpLayout(4 if data.dtype.is_integer and not _by_rows(attrs, types) else 1, lanes, 4)
     return OpLayout(lanes, lanes, steps)
 
 
-def _dividing(channels: int, most: int) -> int:
-    """Channels of a block: the most that divide them, but 4 at least."""
-    return next((n for n in (16, 8) if n <= most and channels % n == 0), 4)
+def _dividing(channels: int, most: int, least: int) -> int:
+    """Channels of a block: the most that divide them, so that few are filled up."""
+    return next((n for n in (16, 8) if least <= n <= most and channels % n == 0), least)
 
 
 _rules: dict[tuple[str, str], LayoutRule] = {(CONV2D.name, ""): default_rule}

@@ -91,8 +91,9 @@ def _by_kernel(steps: list[Any], marks: list[int]) -> tuple[KernelCount, ...]:
     found: list[KernelCount] = []
     for step, begin, end in zip(steps, [0, *marks], marks, strict=False):
         kernel = step.stage.symbol.rpartition("_")[0]
-        if found and found[-1].symbol == kernel and found[-1].nodes == step.nodes:
+        nodes = step.nodes
+        if found and found[-1].symbol == kernel and not nodes:  # only the first stage has names
             before = found.pop()
-            begin -= before.instructions
-        found.append(KernelCount(kernel, step.nodes, end - begin))
+            begin, nodes = begin - before.instructions, before.nodes
+        found.append(KernelCount(kernel, nodes, end - begin))
     return tuple(found)

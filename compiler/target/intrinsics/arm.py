@@ -25,8 +25,16 @@ def _smlad(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return e.gather_lanes(sums)
 
 
+def _vmladava(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    """Eight products for one sum, of bytes that are widened as they are loaded."""
+    pairs = [e.op(f"{how} {v[0]} to <8 x i16>", "i16", 8) for how, v in (("zext", a), ("sext", b))]
+    plain = [e.const(0, "i32")] * 3  # signed, added, in order
+    return e.call("llvm.arm.mve.vmldava.v8i16", "i32", 1, [*plain, c, *pairs])
+
+
 SMLAD = dot_product("smlad.2", 2, _smlad, features=("dsp",))
-INTRINSICS = (SMLAD,)
+VMLADAVA = dot_product("vmladava.8", 1, _vmladava, steps=8, features=("mve",))
+INTRINSICS = (VMLADAVA, SMLAD)
 
 
 def nearest_integer(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
