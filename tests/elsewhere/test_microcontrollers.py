@@ -1,0 +1,113 @@
+"""Cortex-M processors, on boards that QEMU emulates: operators and networks give the interpreter's
+results, and instructions are counted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from machines_here import needs
+from op_runs import RUNS, Case, check_on, label
+
+import compiler
+from compiler.errors import MachineError, OutOfMemoryError, UnsupportedError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.runtime.elsewhere import ElsewhereExecutable
+from compiler.runtime.machines import qemu_arm
+from compiler.runtime.machines.boards import BOARDS, linker_script
+from compiler.target.registry import Target
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
+
+from c_programs import same_bits
+from test_c_networks import FORMATS, dense, images, network, rows
+
+M4, M7, M55 = (
+    f"llvm -mtriple={triple} -mcpu={cpu}"
+    for triple, cpu in (
+        ("thumbv7em", "cortex-m4"), ("thumbv7em", "cortex-m7"), ("thumbv8.1m", "cortex-m55"),
+    )
+)  # fmt: skip
+CPUS = tuple(pytest.param(t, marks=needs(t), id=t.rpartition("=")[2]) for t in (M4, M7, M55))
+NETWORKS = ("mnist_mlp", "mnist_dwsep", "mnist_resnet8")
+
+
+@pytest.mark.sampled(200)
+@pytest.mark.parametrize("run", RUNS, ids=label)
+@pytest.mark.parametrize("target", [CPUS[0], CPUS[2]])
+def test_operators(target: str, run: tuple[Case, Any]) -> None:
+    check_on(target, run)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", CPUS)
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(target: str, name: str, fmt: str) -> None:
+    mod, x = network(name, fmt), images(100, 2)
+    got, want = compiler.build(mod, target=target)(x), compiler.evaluate(mod, x)
+    if fmt == "float32":
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    else:
+        assert same_bits(got, want)
+
+
+@pytest.mark.parametrize("target", CPUS)
+def test_called_as_any_other(target: str) -> None:
+    """Of any number of rows, none too; more rows take more instructions, the same rows as many."""
+    exe = compiler.build(dense("posit8_es2"), target=target)
+    assert isinstance(exe, ElsewhereExecutable)
+    assert exe.emulated == "qemu-system-arm"
+    counts = []
+    for n in (1, 9, 0, 9):
+        assert same_bits(exe(rows(n)), compiler.evaluate(dense("posit8_es2"), rows(n)))
+        counts.append(exe.instructions)
+    assert counts[1] == counts[3] > 5 * counts[0] > 0
+
+
+@pytest.mark.parametrize("target", CPUS)
+def test_nearest_integers(target: str) -> None:
+    """By an instruction, or by functions of our own: halves, large numbers, signs of zero."""
+    values = np.array([0.5, 1.5, -0.5, -2.5, 2**23 + 1, -(2.0**30), 1e30, np.inf, -0.2, 0.0])
+    for dtype in ("float32", "float64"):
+        b = FunctionBuilder()
+        x = b.param("x", values.shape, dtype)
+        mod = IRModule({"main": b.finish(b.call("round", x))})
+        given = values.astype(dtype)
+        assert same_bits(compiler.build(mod, target=target)(given), np.rint(given))
+
+
+def test_what_does_not_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnsupportedError, match="apt-get install qemu-system-arm"):
+        compiler.build(dense(), target=M4)
+    with pytest.raises(UnsupportedError, match="no board with generic: give -mcpu=cortex-m4"):
+        compiler.build(dense(), target="llvm -mtriple=thumbv7em -mcpu=generic")
+
+
+@pytest.mark.parametrize("target", CPUS[:1])
+def test_programs_that_fail(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = compiler.build(dense(), target=target)
+    exe(rows(2))
+    assert isinstance(exe, ElsewhereExecutable)
+    loaded = exe._loaded
+    out = np.zeros((2, 7), np.float32)
+    with pytest.raises(OutOfMemoryError, match="the board mps2-an386, which has 16"):
+        loaded.run([rows(2)], [out], [2], 1 << 24)
+    with pytest.raises(MachineError, match="fails on mps2-an386: fault, status and address"):
+        loaded.run([rows(2)], [out], [1 << 24], 64)
+    monkeypatch.setattr(qemu_arm, "LONGEST", 0.01)
+    with pytest.raises(MachineError, match="has not ended after"):
+        exe(rows(2))
+
+
+def test_boards_are_told_by_their_processors() -> None:
+    for board in BOARDS:
+        triple = "thumbv8.1m" if board.cpu == "cortex-m55" else "thumbv7em"
+        target = Target.anywhere(f"llvm -mtriple={triple} -mcpu={board.cpu}")
+        assert (target.pointer_bytes, target.index_type, target.fma) == (4, "i32", True)
+        assert f"{board.flash.size:#x}" in linker_script(board)
