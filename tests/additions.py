@@ -251,12 +251,12 @@ def graph_pass() -> None:
 
 
 # ---- a target ------------------------------------------------------------------------------------
-AARCH64_ELF = 183
+POWER64_ELF = 21
 
 
 def cpu() -> None:
     """Code for it, with its instruction; the same loops on the CPU that is here."""
-    there, before = (Target.anywhere(f"llvm -mcpu=neoverse-{name}") for name in ("v1", "n1"))
+    there, other = (Target.anywhere(f"llvm -mcpu={name}") for name in ("pwr9", "neoverse-n1"))
     b = FunctionBuilder()
     x = b.param("x", (2, 8, 5, 5), "uint8")
     w = b.const(RNG.integers(-128, 128, (16, 8, 3, 3)).astype(np.int8))
@@ -265,14 +265,14 @@ def cpu() -> None:
     for k in program.kernels:
         _, _, content = k.code.partition(b"\n")
         assert content[:4] == b"\x7fELF"
-        assert int.from_bytes(content[18:20], "little") == AARCH64_ELF
-    assert any("usdot" in k.as_text() and "neon.usdot" in k.llvm_text() for k in program.kernels)
-    assert not any("usdot" in k.as_text() for k in compile_program(mod, before).kernels)
+        assert int.from_bytes(content[18:20], "little") == POWER64_ELF
+    assert any("vmsummbm" in k.as_text() and ".vmsummbm" in k.llvm_text() for k in program.kernels)
+    assert not any("vmsummbm" in k.as_text() for k in compile_program(mod, other).kernels)
     # As the loops that it means, for any target: what the instruction adds up is right.
-    compiler.register_intrinsic(dot_product("usdot.loops", 4, features=()))
+    compiler.register_intrinsic(dot_product("vmsummbm.loops", 4, features=()))
     exe = compiler.build(mod)
     data = RNG.integers(0, 256, (2, 8, 5, 5)).astype(np.uint8)
-    assert "usdot.loops" in exe.as_text()
+    assert "vmsummbm.loops" in exe.as_text()
     np.testing.assert_array_equal(exe(data), compiler.evaluate(mod, data))
 
 

@@ -32,7 +32,8 @@ class TargetKind:
     anywhere: str = ""
 
 
-_kinds = {k.name: k for k in (TargetKind("llvm"), TargetKind("c", anywhere="generic"))}
+_FIRST = (TargetKind("llvm"), TargetKind("c", anywhere="generic"))
+_kinds = {k.name: k for k in _FIRST}
 
 
 def add_kind(kind: TargetKind) -> None:
