@@ -42,6 +42,7 @@ _ABOUT = {
     "adapters": "Python files of yours that are run first.",
     "threads": "Threads of kernels; they change no bit.",
     "checkpoint_steps": "Steps between two checkpoints.",
+    "judge_epochs": "Epochs between two judgements on the test examples, for the curve.",
     "curve_steps": "Steps between two lines of the curve.",
 }
 _NAMES = {"optimizer": optimizers.NAMES, "schedule": schedules.NAMES}
@@ -59,7 +60,7 @@ def _properties() -> dict[str, Schema]:
     count: Schema = {"type": "integer", "minimum": 1}
     rate: Schema = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e9}
     counts = ("epochs", "batch", "n_train", "n_test", "threads", "checkpoint_steps", "curve_steps",
-              "views")  # fmt: skip
+              "views", "judge_epochs")  # fmt: skip
     return {
         "models": _list(TEXT),
         "dataset": {**TEXT, "examples": [*EXAMPLES]},

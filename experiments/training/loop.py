@@ -32,11 +32,13 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Pace:
-    """Steps between checkpoints, and between lines of the curve; threads of kernels."""
+    """Steps between checkpoints, and between lines of the curve; threads of kernels; epochs between
+    two judgements on the test examples."""
 
     checkpoint_steps: int
     curve_steps: int
     threads: int
+    judge_epochs: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +158,9 @@ class _Training:
         whole = state.step % self.run.steps_an_epoch == 0
         if not whole and state.step % self.pace.curve_steps:
             return state
-        metric = judged(self.scores(state.arrays), self.labels)[0] if whole else None
+        epoch = state.step // self.run.steps_an_epoch
+        due = whole and (epoch % self.pace.judge_epochs == 0 or epoch == self.run.epochs)
+        metric = judged(self.scores(state.arrays), self.labels)[0] if due else None
         point = Point(
             state.step, state.step / self.run.steps_an_epoch, float(np.mean(state.losses)), metric,
             rate, scale, state.scale.skipped,

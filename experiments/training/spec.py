@@ -48,7 +48,7 @@ TARGETS = (LABELS, OF_MODEL)
 KEYS = (
     *("models", "dataset", "formats", "seeds", "rates", "epochs", "batch", "n_train", "n_test"),
     *("initial", "clip_norm", "optimizer", "schedule", "loss_scale", "qat", "targets", "shift"),
-    *("temperature", "mirror", "views"),
+    *("temperature", "mirror", "views", "judge_epochs"),
     *("adapters", "threads", "checkpoint_steps", "curve_steps"),
 )
 _FORMAT_KEYS = ("format", *PARTS, "accumulate", "rounding", "loss_scale")
@@ -181,6 +181,7 @@ class TrainSpec:
         data: the examples.
         threads: of kernels; they change no bit.
         checkpoint_steps: steps between two checkpoints. curve_steps: between two lines of a curve.
+        judge_epochs: epochs between two judgements on the test examples.
     """
 
     source: str
@@ -189,6 +190,7 @@ class TrainSpec:
     threads: int
     checkpoint_steps: int
     curve_steps: int
+    judge_epochs: int
 
     @property
     def quantized(self) -> bool:
@@ -276,6 +278,7 @@ def _read(top: Reader, folder: Path) -> TrainSpec:
     return TrainSpec(
         top.source, runs, data, top.integer("threads", 1, 1),
         top.integer("checkpoint_steps", 100, 1), top.integer("curve_steps", 10, 1),
+        top.integer("judge_epochs", 1, 1),
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def _outcome(
 ) -> tuple[dict[str, Value], Trained | None]:
     """The row of a run, but for what names it, and what came of it."""
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    pace = Pace(spec.checkpoint_steps, spec.curve_steps, spec.threads)
+    pace = Pace(spec.checkpoint_steps, spec.curve_steps, spec.threads, spec.judge_epochs)
     facts: dict[str, Value] = dict.fromkeys(
         ("metric", "loss", "test_loss", "skipped_steps", "weights_sha256", "seconds", "finite")
     )

@@ -17,7 +17,7 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import IRModule
 from experiments.training.feeding import Feeding
 from experiments.training.initial import mirrored, moved
-from experiments.training.loop import beginning, train_run
+from experiments.training.loop import Pace, beginning, train_run
 from experiments.training.programs import float32_scores, float32_shares, programs
 from experiments.training.spec import load_training
 
@@ -110,6 +110,14 @@ def test_examples_without_labels_are_judged_by_what_float32_says(tmp_path: Path)
     known = float32_scores(run.path, run.model_sha256, checked.data, 1)
     share = (trained.scores.argmax(axis=1) == known.argmax(axis=1)).mean()
     assert rows["metric"][0] == pytest.approx(share)
+
+
+def test_it_is_judged_after_so_many_epochs_and_the_last(tmp_path: Path) -> None:
+    spec = load_training(spec_of(tmp_path, qat=[LAST]) | {"epochs": 5, "judge_epochs": 2})
+    pace = Pace(100, 100, 1, spec.judge_epochs)
+    trained = train_run(spec.runs[0], spec.data, pace, None, lambda *_: None)
+    assert [p.metric is not None for p in trained.state.curve] == [False, True, False, True, True]
+    assert trained.state.curve[-1].metric == trained.metric
 
 
 def test_every_other_image_is_mirrored() -> None:
