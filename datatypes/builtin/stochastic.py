@@ -7,10 +7,11 @@ have fewer than 52 significant bits. The value below it is found by its binade (
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
+from compiler.arithmetic.random_bits import GOLDEN, UINT32, mixed, node_key
 from compiler.arithmetic.stochastic import Place
 from compiler.lowering.tables import table
 from compiler.tensor.expr import (
@@ -27,16 +28,13 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.types.dtypes import FLOAT64, INT64, DType
+from compiler.types.dtypes import FLOAT64, INT64
 from datatypes.builtin import through_float64
 from datatypes.builtin.common import look_up, look_up_pair
 from datatypes.formats import Format, binades
 from datatypes.formats.arrays import codes_of_orders, ordered_values
-from datatypes.formats.randomness import GOLDEN, MIX, node_key
 from datatypes.formats.rules import RANDOM_BITS
 from datatypes.lowering import stored
-
-UINT32 = DType("uint", 32)
 
 
 def lower(fmt: Format, node: Expr, place: Place) -> Expr | None:
@@ -92,21 +90,8 @@ def _below(fmt: Format, x: Expr) -> Expr:
 def random_bits(fmt: Format, place: Place) -> Expr:
     """uint32 random bits of a place (`datatypes.formats.randomness`)."""
     key = const(node_key(fmt.seed, place.node), UINT32)
-    at = mix(key ^ cast(place.index, UINT32) * GOLDEN)
-    return mix(at + cast(place.step, UINT32) * GOLDEN)
-
-
-def mix(x: Expr) -> Expr:
-    """`datatypes.formats.randomness.mix` of a uint32."""
-    for shift, factor in MIX:
-        x = let(x, partial(_folded, shift))
-        if factor is not None:
-            x = x * factor
-    return x
-
-
-def _folded(shift: int, x: Expr) -> Expr:
-    return x ^ (x >> shift)
+    at = mixed(key ^ cast(place.index, UINT32) * GOLDEN)
+    return mixed(at + cast(place.step, UINT32) * GOLDEN)
 
 
 def _entry(fmt: Format, x: Expr, below: Expr, random: Expr) -> Expr:

@@ -5,6 +5,9 @@ was written to (what goes around torch's count of versions, as `.data` does, is 
 gradients are wanted, parameters are inputs, and the backward graph, which torch's autograd writes,
 is compiled as the forward graph is. What it reads of the forward graph are the format's results;
 rounding lets gradients pass.
+
+Dropout draws with the generator of torch one number a call, of which our own hash makes the masks:
+`torch.manual_seed` makes them repeatable, but they are not those of torch's own kernels.
 """
 
 from __future__ import annotations

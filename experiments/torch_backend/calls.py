@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.frontend.torch.element_types import dtype_of
 from compiler.frontend.torch.importer import imported
 from compiler.frontend.torch.traced import Traced
@@ -42,6 +44,7 @@ class GraphCall:
         self._results = list(dict.fromkeys(computed))
         self._run: Executable | None = None
         self._seen: list[tuple[int, int]] = []
+        self._draws = False
 
     def __call__(self, *args: Any) -> list[Any]:
         """The graph's results."""
@@ -51,11 +54,17 @@ class GraphCall:
             seen = [(args[k].data_ptr(), args[k]._version) for k in self._constants]
             if self._run is None or seen != self._seen:
                 self._run, self._seen = self._compiled(args, arrays), seen
-            outs = self._run(*arrays)
+            outs = self._run(*arrays, *self._drawn())
             outs = outs if isinstance(outs, list) else [outs]
             found = dict(zip(self._results, outs, strict=True))
         given = dict(zip(self._placeholders, args, strict=True))
         return [given[x] if x in given else _returned(x, found) for x in self._returned]
+
+    def _drawn(self) -> list[Any]:
+        """What the program draws random numbers by: a number that torch's generator draws."""
+        import torch
+
+        return [torch.randint(2**63 - 1, ()).numpy()] if self._draws else []
 
     def _compiled(self, args: Sequence[Any], arrays: Sequence[Any]) -> Executable:
         import torch
@@ -63,8 +72,9 @@ class GraphCall:
         held = {self._placeholders[k].name: args[k] for k in self._constants}
         results = [(f"output_{k}", x) for k, x in enumerate(self._results)]
         inputs = {n.name: name for n, name in zip(self._placeholders, self._names, strict=False)}
-        module = imported(Traced(self.nodes, held, results, inputs=inputs))
-        module = self.options.applied(module, arrays)
+        module = imported(Traced(self.nodes, held, results, inputs=inputs, draws=True))
+        self._draws = len(module.attrs["inputs"]) > len(arrays)
+        module = self.options.applied(module, [*arrays, *[np.int64(0)] * self._draws])
         threads = self.options.threads or torch.get_num_threads()
         scheme, target = self.options.scheme, self.options.target
         run: Executable = pipeline.build(module, scheme, target, threads)

@@ -324,6 +324,8 @@ CASES: list[Case] = [
     Case("split", [("n", 6)], {"sizes": (1, 3, 2), "axis": -1}),
     Case("shape_of", [("n", 3, 4)]),
     Case("arange", [], {"size": 7}, (F32,)),
+    Case("bernoulli", [()], {"shape": (3, 5), "probability": 0.4, "node": 2}, (INT64,)),
+    Case("bernoulli", [()], {"shape": (7,), "probability": 1.0}, (INT64,)),
     Case("strided_slice", [("n", 6, 5)], {"begin": (1,), "end": (-1,), "axes": (2,)}),
     Case(
         "strided_slice",

@@ -318,8 +318,31 @@ def copy(n: TorchNode) -> Results:
 
 @aten("dropout", "native_dropout", "feature_dropout")
 def dropout(n: TorchNode) -> Results:
-    """Nothing is dropped in evaluation."""
+    """Nothing is dropped in evaluation; in training, what our own draws say, and what stays is
+    divided by its share."""
     name = "self" if "self" in n.args else "input"
-    if n.arg("train"):
+    share = n.number("p")
+    if not n.arg("train") or not share:
+        shape = tensor_type(n.x(name)).shape
+        kept = n.step("broadcast_to", constant_of(True, BOOL), shape=shape) if n.wants(1) else None
+        return [n.tensor(name), *([] if kept is None else [kept])]
+    if n.drawn is None or n.op == "aten.feature_dropout":
         raise n.unsupported("train=True: it drops others in every run; call module.eval() first")
-    return [n.tensor(name), *([constant_of(True, BOOL)] if n.wants(1) else [])]
+    x = n.x(name)
+    t = tensor_type(x)
+    kept = n.drawn(t.shape, 1.0 - share)
+    scale = constant_of(1.0 / (1.0 - share) if share < 1 else 0.0, t.dtype)
+    ones = n.step("multiply", x, n.converted(kept, t.dtype))  # what is infinite gives NaN, as there
+    return [n.call("multiply", ones, scale), kept]
+
+
+@aten("bernoulli")
+def bernoulli(n: TorchNode) -> Results:
+    """1 with a probability, which is one number for all elements."""
+    share = n.number("p")
+    if n.drawn is None or share is None:
+        raise n.unsupported(
+            "random numbers are drawn in compiled training alone, with one probability for all"
+        )
+    kept = n.drawn(tensor_type(n.x()).shape, share)
+    return n.call("cast", kept, dtype=str(n.dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError
@@ -26,12 +27,14 @@ from compiler.frontend.torch.traced import Traced
 from compiler.frontend.values import Imported, symbolic
 from compiler.ir.expr import Atom, Call, Function, Var, tensor_type
 from compiler.op.assume import ASSUME
-from compiler.symbolic import Index
+from compiler.symbolic import Dim, Index
 from compiler.symbolic import Var as Dimension
 from compiler.types.dtypes import INT64
 
 OPSET = 23
 """The version of ONNX's operators as which nodes are spelled."""
+DRAW = "random_draw"
+"""The last input of programs that draw random numbers, an int64[]."""
 
 
 _MOVES = {
@@ -53,7 +56,8 @@ class TorchImport(NamedValues):
     def __init__(self, traced: Traced, budget: Budget):
         super().__init__(budget)
         self.traced, self.opset = traced, OPSET
-        self._count = 0
+        self._count, self._draws = 0, 0
+        self._draw: Var | None = None
         self._aliases: dict[str, str] = {}
         self._bounds = dict(traced.bounds)
         computed = (n for n in traced.nodes if n.op == "call_function")
@@ -151,6 +155,7 @@ class TorchImport(NamedValues):
         node = TorchNode(
             op, origin, tuple(refs(args)), outputs, {}, self, label=label, args=args,
             dtypes=dtypes, fresh=self._fresh, named=self._named,
+            drawn=partial(self._drawn, outputs[0] or n.name) if self.traced.draws else None,
         )  # fmt: skip
         self.keep(node, self.results_of(node, lambda: self._made(node)))
 
@@ -199,6 +204,15 @@ class TorchImport(NamedValues):
         name = self._fresh("")
         self._values[name] = v
         return name
+
+    def _drawn(self, stem: str, shape: Sequence[Dim], probability: float) -> Atom:
+        """Bools that are true with a probability; every node has draws of its own."""
+        if self._draw is None:
+            self._draw = self.builder.param(self.intermediate(DRAW), (), INT64)
+            self.inputs.append(self._draw.name)
+        attrs = {"shape": tuple(shape), "probability": probability, "node": self._draws}
+        self._draws += 1
+        return self.emit("bernoulli", (self._draw,), attrs, self.intermediate(stem), stem)
 
     # ---- what nodes use (see Graph) --------------------------------------------------------------
     def element(self, name: str) -> int:

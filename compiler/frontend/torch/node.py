@@ -44,6 +44,7 @@ class TorchNode(Node):
         dtypes: torch's element types of its outputs; None of what is no tensor.
         fresh: makes a name of a value that no node has.
         named: gives a value a name by which nodes find it.
+        drawn: of a shape and a probability: bools that are true with it, others for every draw.
     """
 
     label: str = ""
@@ -51,6 +52,7 @@ class TorchNode(Node):
     dtypes: tuple[Any, ...] = ()
     fresh: Callable[[str], str] = str
     named: Callable[[Imported], str] = str
+    drawn: Callable[[Sequence[Dim], float], Atom] | None = None
 
     @property
     def where(self) -> str:

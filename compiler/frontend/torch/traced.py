@@ -25,6 +25,7 @@ class Traced:
         bounds: see Bounds.
         names: placeholder -> what the module calls the tensor.
         inputs: placeholder -> name of the input, where it is another.
+        draws: whether nodes may draw random numbers, by one more input of the program, an int64[].
     """
 
     nodes: Sequence[Any]
@@ -34,6 +35,7 @@ class Traced:
     bounds: Bounds = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
+    draws: bool = False
 
 
 def of_program(program: Any, dynamic_shapes: Any) -> Traced:
