@@ -78,6 +78,8 @@ def _layer(
         attrs["activations"] = ("Relu",) * directions
     count = 1 + len(states)
     y, *ends = n.spelled_steps(kind, count, x, w, r, bias, None, *states, **attrs)
+    if directions == 1:
+        return [n.step("squeeze", y, axis=(1,)), *ends]
     steps, _, batch, _ = tensor_type(y).shape
     y = n.step("transpose", y, axes=(0, 2, 1, 3))
     return [n.step("reshape", y, newshape=(steps, batch, directions * hidden)), *ends]
