@@ -46,8 +46,11 @@ def bind_dims(t: Type, value: Any, dims: dict[Var, int], what: str) -> None:
             )
 
 
-def match_shape(shape: Sequence[IntLike], numbers: Array, dims: dict[Var, int], what: str) -> None:
-    """Add to `dims` the sizes that `numbers` gives to dimensions that are new.
+def match_shape(
+    shape: Sequence[IntLike], numbers: Array, dims: dict[Var, int], what: str, claim: str = ""
+) -> None:
+    """Add to `dims` the sizes that `numbers` gives to dimensions that are new. `claim` is what the
+    error says where one is known and another; without it, that names `what`.
 
     Raises:
         InputError: a number is negative, or not what `shape` and `dims` say.
@@ -62,7 +65,8 @@ def match_shape(shape: Sequence[IntLike], numbers: Array, dims: dict[Var, int], 
         elif isinstance(d, int):
             known = d
         if known != number:
-            raise InputError(f"{what} has a size of {number}, but {d} = {known} is needed")
+            plain = f"{what} has a size of {number}, but {d} = {known} is needed"
+            raise InputError(claim or plain)
 
 
 def stack_rows(rows: Sequence[Array], t: TensorType, dims: Mapping[Var, int]) -> Array:

@@ -121,11 +121,11 @@ def is_natural(x: Integer) -> bool:
     )
 
 
-def checked(n: Node, count: Atom, size: Dim, name: str) -> None:
+def checked(n: Node, count: Atom, size: Dim, name: str, claim: str = "") -> None:
     """Have the program refuse a number that is not `size`, which is known from then on; errors say
-    `name`."""
+    `name`, or `claim` alone."""
     definition, vector = get_op("match_shape"), n.step("reshape", count, newshape=(1,))
-    call = Call(definition, (vector,), definition.make_attrs(shape=(size,)))
+    call = Call(definition, (vector,), definition.make_attrs(shape=(size,), claim=claim))
     n.graph.bind(call, n.graph.intermediate(name), n.origin)
 
 

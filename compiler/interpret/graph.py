@@ -189,7 +189,7 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
         return _called(mod, v, list(map(frame.atom, v.args)), frame.dims)
     if isinstance(v, Call) and v.op is MATCH_SHAPE:
         numbers: Array = frame.atom(v.args[0])
-        match_shape(v.attrs.shape, numbers, frame.dims, f"%{b.var.name}")
+        match_shape(v.attrs.shape, numbers, frame.dims, f"%{b.var.name}", v.attrs.claim)
         return numbers
     if isinstance(v, Call) and isinstance(v.op, OpDef):
         check_assumptions(assumed(b), (), frame.dims)

@@ -43,9 +43,10 @@ def _lower_arange(b: PrimBuilder, a: ArangeAttrs) -> Buffer:
 @dataclass(frozen=True)
 class MatchShapeAttrs:
     """One dimension for each number. A name that is new gets the number as its size; what is known
-    already is checked."""
+    already is checked; `claim` is what errors say then, if it is not empty."""
 
     shape: tuple[Dim, ...]
+    claim: str = ""
 
 
 def _infer_match_shape(a: MatchShapeAttrs, types: Sequence[TensorType]) -> TensorType:

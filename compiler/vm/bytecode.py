@@ -219,11 +219,13 @@ class Bind:
 
 @dataclass(frozen=True)
 class BindSizes:
-    """Find dimensions in numbers, and check those that are known; `what` names them in errors."""
+    """Find dimensions in numbers, and check those that are known; `what` names them in errors, and
+    `claim`, if any, is all that these say of what was known."""
 
     source: int
     shape: tuple[Dim, ...]
     what: str
+    claim: str = ""
 
     def __str__(self) -> str:
         return f"bind r{self.source} = {shape_text(self.shape)}"

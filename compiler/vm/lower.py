@@ -283,7 +283,7 @@ class _Function:
             out = self.read(v.value)
         elif isinstance(v, Call) and v.op is MATCH_SHAPE:
             self.at[b.var] = out = self.read(v.args[0])
-            self.code.append(BindSizes(out, v.attrs.shape, f"%{b.var.name}"))
+            self.code.append(BindSizes(out, v.attrs.shape, f"%{b.var.name}", v.attrs.claim))
             self.known |= in_attrs(v.attrs)
             return
         else:

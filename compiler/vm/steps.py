@@ -353,10 +353,10 @@ def _bind(i: Bind, entry: Entry) -> Step:
 
 
 def _bind_sizes(i: BindSizes, entry: Entry) -> Step:
-    source, shape, what = i.source, i.shape, i.what
+    source, shape, what, claim = i.source, i.shape, i.what, i.claim
 
     def step(r: Registers) -> None:
-        match_shape(shape, r[source], r[-1], what)
+        match_shape(shape, r[source], r[-1], what, claim)
 
     return step
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+from compiler.errors import ModelError
 from compiler.frontend.node import Results
+from compiler.frontend.run_time import checked
 from compiler.frontend.torch.node import TorchNode, aten
 from compiler.frontend.values import Imported, symbolic
 from compiler.ir.expr import Constant, tensor_type
@@ -90,9 +94,13 @@ def metadata(n: TorchNode) -> Results:
 
 @aten("_assert_scalar")
 def assert_scalar(n: TorchNode) -> Results:
-    """What torch took for granted of sizes. What our operators need of sizes they check themselves;
-    what is known to be wrong is refused."""
-    v = n.imported(n.arg("self"))
-    if isinstance(v, Constant) and not v.data.all():
-        raise n.unsupported(f"sizes for which it does not hold: {n.arg('assert_msg')}")
+    """What torch took for granted: known to be wrong it is refused, else checked where the program
+    has found out."""
+    v = n.made(n.imported(n.arg("self")))
+    stated = re.sub(r".*expression (.*) on node .*", r"\1", str(n.arg("assert_msg")))
+    claim = f"{n.where}: {stated} does not hold, which torch took for granted"
+    if not isinstance(v, Constant):
+        checked(n, n.step("cast", v, dtype="int64"), 1, "asserted", claim)
+    elif not v.data.all():
+        raise ModelError(claim)
     return Constant.of(True, BOOL)
