@@ -70,6 +70,7 @@ def test_a_saved_program_is_the_same(tmp_path: Path, target: str) -> None:
     assert same_bits(again(rows(4)), exe(rows(4)))
 
 
+@pytest.mark.thorough  # zig builds a C library, once
 @pytest.mark.parametrize("target", WASM_MACHINES)
 def test_float16_and_functions_of_the_c_library(target: str) -> None:
     b = FunctionBuilder()
@@ -180,6 +181,9 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "_version", lambda: 16)
     with pytest.raises(UnsupportedError, match="the one there is version 16"):
         compiler.build(dense(), target="wasm32 -runner=node")
+    monkeypatch.setattr(node, "_version", lambda: 20)
+    with pytest.raises(UnsupportedError, match="relaxed SIMD needs node, version 22 or newer"):
+        compiler.build(dense(), target="wasm32 -mattr=+relaxed-simd -runner=node")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from test_c_networks import FORMATS, dense, images, network
 NETWORKS = ("mnist_mlp", "mnist_dwsep", "mnist_resnet8")
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(80)  # of which none needs a C library, which zig builds once, in a minute
 @pytest.mark.parametrize("run", RUNS, ids=label)
 @pytest.mark.parametrize("target", WASM_MACHINES)
 def test_operators(target: str, run: tuple[Case, Any]) -> None:

@@ -196,10 +196,7 @@ def function(
     a = args[0]
     if fn == "bits":
         return e.bitcast(a, llvm_type(dtype), a.n)
-    if (
-        fn == "fma"
-        and (found := wasm.multiply_add(e, args[0], args[1], args[2], enabled)) is not None
-    ):
+    if fn == "fma" and (found := wasm.multiply_add(e, args, enabled)) is not None:
         return found
     if fn == "abs" and dtype.kind == "int":
         return e.call(f"llvm.abs.{suffix(a)}", a.t, a.n, [a, Val("false", "i1")])

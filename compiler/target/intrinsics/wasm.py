@@ -5,6 +5,8 @@ Relaxed SIMD has a fused multiply-add, which may or may not fuse: it is not used
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from compiler.target.emit import Emitter, Val
 from compiler.tensor.intrinsic import dot_product
 
@@ -46,10 +48,11 @@ def rounded(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
     return e.call(f"llvm.fptosi.sat.{_suffix(to)}.{_suffix(x)}", "i32", x.n, [near])
 
 
-def multiply_add(e: Emitter, a: Val, b: Val, c: Val, enabled: frozenset[str]) -> Val | None:
-    """a * b + c of float32, rounded once: float64 holds the product, and the sum rounded to odd
+def multiply_add(e: Emitter, args: Sequence[Val], enabled: frozenset[str]) -> Val | None:
+    """a * b + c of float32 `args`, rounded once: float64 holds the product, and the sum to odd
     (see `compiler.arithmetic.fused_multiply_add`), which is the last bit that float32 needs. None
     without vectors."""
+    a, b, c = args
     if "simd128" not in enabled or a.t != "float":
         return None
     n, double = a.n, Val("", "double", a.n).ty
