@@ -110,6 +110,11 @@ def bench(
     module, subject = (choose_outputs(m, chosen) for m in (module, subject))
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
         executable = pipeline.build(subject, scheme, target, threads, place)
+    if executable.emulated:
+        raise UnsupportedError(
+            f"target {target!r} runs in the emulator {executable.emulated} here, whose times say "
+            "nothing of a real machine: measure on one (--device), or give another target"
+        )
     built = {dtype: executable}
     if tuned:
         built["untuned"] = pipeline.build(subject, scheme, target, threads, place)
