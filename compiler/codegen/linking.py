@@ -22,6 +22,9 @@ INSTALL = (
     "linking for another machine needs the package ziglang: pip install 'dtypelab[cross]', or name "
     f"that machine's C compiler by the environment variable {VARIABLE}"
 )
+THUMB_CPU = ("-mcpu=cortex_m4+vfp4d16sp",)
+"""Zig's name of what microcontrollers have in common: one set of libraries, which take minutes to
+build, serves all."""
 STACK = 1 << 20
 """Bytes of a WebAssembly module's stack."""
 
@@ -60,8 +63,7 @@ def compiler_of(target: Target, static: bool = False) -> list[str]:
     wanted = shlex.split(os.environ.get(VARIABLE, ""))
     if wanted and target.architecture is not WASM32:
         return wanted
-    # One set of libraries, which take minutes to build, serves all CPUs.
-    cpu = ["-mcpu=cortex_m4+vfp4d16sp"] if target.architecture is THUMB else []
+    cpu = THUMB_CPU if target.architecture is THUMB else ()
     return [zig(), "cc", "-target", zig_triple(target, static), *cpu]
 
 

@@ -14,13 +14,14 @@ from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.linking import missing, shared_library, static_library, wasm_module
 from compiler.codegen.standalone import Standalone, weights_file
 from compiler.errors import ConfigError, UnsupportedError, unknown
-from compiler.exporting import FORMS, build_files, texts
+from compiler.exporting import FORMS, build_files, microcontroller, texts
 from compiler.exporting.interface import Interface, check_name
+from compiler.exporting.microcontroller import Needs
 from compiler.files.writing import check_folder, write_folder
 from compiler.ir.expr import IRModule
 from compiler.runtime.program import Program
 from compiler.saved.libraries import Facts, description
-from compiler.target.cpus import WASM32
+from compiler.target.cpus import THUMB, WASM32
 from compiler.target.registry import Target, kind_of
 
 
@@ -35,6 +36,7 @@ class Exported:
         target: what the code is for.
         arena_bytes: memory that a call needs; None: that depends on symbolic dimensions.
         weights_bytes: of constants, wherever they are.
+        needs: memory of a microcontroller; None: it is for something else, or there is no linker.
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class Exported:
     target: Target = field(repr=False)
     arena_bytes: int | None
     weights_bytes: int
+    needs: Needs | None = None
 
     @property
     def library(self) -> Path:
@@ -63,6 +66,8 @@ def export(
     dtype_lowering: str | None = None,
     threads: int = 1,
     force: bool = False,
+    flash: int | None = None,
+    ram: int | None = None,
 ) -> Exported:
     """Write `main` of a module as code that stands alone: with a header, a README, a program that
     runs it on files, and a Makefile.
@@ -83,9 +88,11 @@ def export(
         dtype_lowering: how custom datatypes are computed, as for `compiler.build`.
         threads: 1, as there are no others yet.
         force: write into a folder that is there.
+        flash, ram: bytes that a microcontroller has; None: those of the board that QEMU emulates.
 
     Raises:
-        ConfigError: the folder is there already or cannot be written, or an argument is wrong.
+        ConfigError: the folder is there already or cannot be written, an argument is wrong, or the
+            program does not fit a microcontroller's memory.
         UnsupportedError: unknown target, control flow, registered functions, or more threads.
         LoweringError: an operator or a format has no lowering, a format's functions are in a
             library that cannot be taken along, or the system has no compiler or linker.
@@ -99,7 +106,14 @@ def export(
     mapped = weights == "file"
     content, constants = _code(program, name, mapped, Facts(elements_of(mod), index_ranges(mod)))
     interface = Interface(name, program, constants.offsets[-1] if mapped else None)
+    if chosen.architecture is THUMB:
+        microcontroller.check_sizes(interface)
+        if mapped:
+            raise UnsupportedError(
+                "weights of microcontrollers are in flash, with the code: leave weights='file' out"
+            )
     files = _files(interface, content, wanted)
+    need = _memory(interface, files, flash, ram)
     if mapped:
         whole = weights_file(program.constants, constants.offsets)
         files[f"{name}.weights"] = (whole, "the weights, which callers give")
@@ -109,8 +123,30 @@ def export(
     write_folder(folder, {file: part for file, (part, _) in files.items()})
     return Exported(
         folder, name, {file: what for file, (_, what) in files.items()}, chosen,
-        interface.arena_bytes, constants.offsets[-1],
+        interface.arena_bytes, constants.offsets[-1], need,
     )  # fmt: skip
+
+
+def _memory(
+    i: Interface, files: Mapping[str, tuple[bytes, str]], flash: int | None, ram: int | None
+) -> Needs | None:
+    """What a program for a microcontroller needs, which must be there."""
+    target = i.program.target
+    if target.architecture is not THUMB:
+        if flash is not None or ram is not None:
+            raise ConfigError(
+                f"flash and RAM are bounds of microcontrollers, and {str(target)!r} is none: leave "
+                "them out"
+            )
+        return None
+    board = microcontroller.board_for(target)
+    if why := microcontroller.missing(target):
+        if flash is not None or ram is not None:
+            raise ConfigError(f"what the program needs is known when it is linked: {why}")
+        return None
+    need = microcontroller.needs(i, files[f"{i.name}.o"][0], board)
+    microcontroller.check_memory(need, board, flash, ram)
+    return need
 
 
 @dataclass(frozen=True)
@@ -184,6 +220,8 @@ def _anywhere(text: str) -> Target:
 def _forms(target: Target, forms: Collection[str] | None) -> list[str]:
     source = backend_of(target).language == "c"
     known = [f for f in FORMS if source or f != "source"]
+    if target.architecture is THUMB:
+        known.remove("shared")
     if forms is None:
         return ["source"] if source else [f for f in known if f == "object" or not missing(target)]
     for form in forms:
@@ -240,6 +278,8 @@ def _files(i: Interface, code: Code, forms: Collection[str]) -> dict[str, tuple[
         if "shared" in forms:
             files.update(_shared(name, made, target))
     files[f"{name}.h"] = (texts.header(i, source).encode(), "the functions")
+    if target.architecture is THUMB:
+        return files | microcontroller.files(i, microcontroller.board_for(target))
     files["main.c"] = (texts.main_program(i).encode(), "runs it on files of plain numbers")
     first = f"{name}.c" if "source" in forms else f"{name}.o"
     files["Makefile"] = (build_files.makefile(i, first).encode(), "makes `main`, and libraries")

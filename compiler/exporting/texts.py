@@ -6,6 +6,7 @@ from compiler.codegen.c.names import comment
 from compiler.codegen.standalone import ALIGN
 from compiler.exporting.build_files import compile_flags
 from compiler.exporting.interface import Interface, Operand, described
+from compiler.target.cpus import THUMB
 from compiler.types.dtypes import FLOAT32, FLOAT64
 
 
@@ -125,6 +126,8 @@ def readme(i: Interface, code: str, files: dict[str, str]) -> str:
     source = code.endswith(".c")
     line = f"cc {compile_flags(i)} -o main main.c {code} -lm" if source else (
         f"cc -std=c11 -O2 -o main main.c {code} -lm")  # fmt: skip
+    if target.architecture is THUMB:
+        line = "make"
     where = f"{target.triple}, CPU {target.cpu}" if not source else "any C11 compiler"
     arena = f"`{name.upper()}_ARENA_BYTES` = {i.arena_bytes:,} bytes" if not i.dims else (
         f"`{name}_arena_bytes({', '.join(i.dims.values())})` bytes")  # fmt: skip

@@ -24,7 +24,9 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from compiler.exporting.microcontroller import Needs
     from compiler.ir.expr import IRModule
+    from compiler.runtime.machines.instruction_counts import Counts
 
 
 @click.command(short_help="Write a model as code that C programs are linked with.")
@@ -57,6 +59,15 @@ if TYPE_CHECKING:
     help="In the code, or in a file that callers read or map.",
 )
 @click.option("--force", is_flag=True, help="Write into a folder that is there.")
+@click.option(
+    "--flash", type=click.IntRange(min=1), metavar="BYTES", help="That a microcontroller has."
+)
+@click.option(
+    "--ram", type=click.IntRange(min=1), metavar="BYTES", help="That a microcontroller has."
+)
+@click.option(
+    "--report", is_flag=True, help="Count instructions by layer on an emulated microcontroller."
+)
 @json_option
 def export(
     model: str,
@@ -71,6 +82,9 @@ def export(
     forms: Sequence[str],
     weights: str,
     force: bool,
+    flash: int | None,
+    ram: int | None,
+    report: bool,
     as_json: bool,
 ) -> None:
     """Compile MODEL ahead of time into DIR: code, a header, a README, and a program that runs it.
@@ -80,6 +94,9 @@ def export(
     --shape fixes them. --target c writes one C11 file for any compiler; llvm, machine code for this
     CPU, and llvm -mcpu=haswell, for that one.
 
+    --target thumbv7em (Cortex-M4; -mcpu=cortex-m7) and thumbv8.1m (Cortex-M55) also give start-up
+    code and a linker script; programs that need more than --flash and --ram are refused.
+
     A shared library loads back in Python: compiler.load("DIR/libnet.so").
 
     Example: dtypelab export mnist_mlp --dtype posit16_es1 --target c -o mlp_in_c
@@ -87,16 +104,17 @@ def export(
     import compiler
 
     module, how = _module(model, plan_file, dtype, accumulate, lowering, shapes)
+    counts = _counts(module, target, how) if report else None
     written = compiler.export(
         module, target, output, name=name, forms=forms or None, weights=weights,
-        dtype_lowering=how, force=force,
+        dtype_lowering=how, force=force, flash=flash, ram=ram,
     )  # fmt: skip
     if as_json:
         facts = {"model": model, "dtype": dtype, "plan": plan_file or "", "name": name}
         sizes = {"arena_bytes": written.arena_bytes, "weights_bytes": written.weights_bytes}
         print_json({
             **facts, "target": str(written.target), "folder": str(output),
-            "files": dict(written.files), **sizes,
+            "files": dict(written.files), **sizes, **memory(written.needs), **layers(counts),
         })  # fmt: skip
         return
     arena = written.arena_bytes
@@ -105,6 +123,53 @@ def export(
         f"{written.weights_bytes:,} bytes of weights, {needs}")  # fmt: skip
     for file, what in written.files.items():
         say(f"  {file}: {what}")
+    if written.needs is not None:
+        say(f"needs {written.needs.flash:,} bytes of flash and {written.needs.ram:,} of RAM")
+    if counts is not None:
+        for kernel in counts.kernels:
+            name = kernel.nodes or kernel.symbol.rpartition("_")[0]
+            say(f"  {kernel.instructions:>13,} instructions  {name}")
+        say(f"  {counts.instructions:>13,} instructions, {counts.stack:,} bytes of stack")
+
+
+def memory(needs: Needs | None) -> dict[str, int]:
+    """What a microcontroller must have, for JSON."""
+    return {} if needs is None else {"flash_bytes": needs.flash, "ram_bytes": needs.ram}
+
+
+def layers(counts: Counts | None) -> dict[str, object]:
+    """Instructions, for JSON."""
+    if counts is None:
+        return {}
+    rows = [
+        {"kernel": k.symbol, "nodes": k.nodes, "instructions": k.instructions}
+        for k in counts.kernels
+    ]
+    return {"instructions": counts.instructions, "stack_bytes": counts.stack, "kernels": rows}
+
+
+def _counts(module: IRModule, target: str, lowering: str | None) -> Counts:
+    """Instructions of a call on zeros.
+
+    Raises:
+        DtypelabError: the target is no microcontroller, or does not run here, or sizes are open.
+    """
+    import numpy as np
+
+    import compiler
+    from compiler.runtime.elsewhere import ElsewhereExecutable
+    from compiler.runtime.machines.instruction_counts import instruction_counts
+
+    exe = compiler.build(module, target=target, dtype_lowering=lowering)
+    if not isinstance(exe, ElsewhereExecutable) or exe.program.dims:
+        raise ConfigError(
+            "--report counts instructions on microcontrollers, of inputs of known sizes (--shape), "
+            f"not for target {target!r}"
+        )
+    zeros = [
+        np.zeros([int(str(d)) for d in t.shape], t.dtype.storage) for _, t in exe.program.inputs
+    ]
+    return instruction_counts(exe, *zeros)
 
 
 def _module(
