@@ -99,12 +99,53 @@ def load_library(path: str | os.PathLike[str]) -> LibraryExecutable:
         ModelError: it is no such library, is of another version or for another CPU, or its weights
             are not beside it.
     """
+    found = described(path, Target.parse("llvm"))
+    program, facts = found.program, found.facts
+    weights = _weights(Path(path), *found.weights) if found.weights else None
+    try:
+        run = _RUN((program.entry.symbols[0], _opened(Path(path))))
+    except (OSError, AttributeError) as error:
+        raise ModelError(f"{os.fspath(path)} cannot be loaded: {error}") from None
+
+    def entry(given: int, made: int, constants: int, arena: int, sizes: int) -> None:
+        run(given, made, sizes, 0 if weights is None else weights.ctypes.data, arena)
+
+    exe = LibraryExecutable(program, entry)
+    exe.elements, exe.indices = facts.elements, facts.indices
+    return exe
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a library, or an object file, says of itself.
+
+    Attributes:
+        program: its inputs, outputs and sizes; no code, but the name of what is called.
+        facts: what the module declared.
+        weights: the name of the file of weights beside it, and its size; None: there is none.
+    """
+
+    program: Program
+    facts: Facts
+    weights: tuple[str, int] | None
+
+
+def described(path: str | os.PathLike[str], machine: Target) -> Described:
+    """What a library or an object file says of itself; nothing of it runs.
+
+    Args:
+        path: the file.
+        machine: what it must be for: the CPU that will run it.
+
+    Raises:
+        ModelError: it says nothing, is of another version or for another CPU.
+    """
     name = os.fspath(path)
     try:
         held = json.loads(_description(Path(path)))
         if held["format"] != FORMAT:
             raise ModelError(f"{name} is of another version of dtypelab: export the model again")
-        target = _target(name, held)
+        target = _target(name, held, machine)
         inputs, outputs, dims, workspace, sizes, assumed, lowerings = decode(held["plan"])
         types = [[t for _, t in part] for part in (inputs, outputs)]
         file = (str(held["weights"][0]), int(held["weights"][1])) if held["weights"] else None
@@ -117,23 +158,12 @@ def load_library(path: str | os.PathLike[str]) -> LibraryExecutable:
             f"{name} is no library that compiler.export has written, or is damaged: export the "
             "model again"
         ) from None
-    weights = _weights(Path(path), *file) if file else None
-    try:
-        run = _RUN((f"{held['name']}_run", _opened(Path(path))))
-    except (OSError, AttributeError) as error:
-        raise ModelError(f"{name} cannot be loaded: {error}") from None
     program = Program(
         target, 1, inputs, outputs, (), (), dims, workspace,
         Code((f"{held['name']}_run",), ""), b"", (), sizes=sizes, assumed=assumed,
         lowerings=lowerings,
     )  # fmt: skip
-
-    def entry(given: int, made: int, constants: int, arena: int, sizes: int) -> None:
-        run(given, made, sizes, 0 if weights is None else weights.ctypes.data, arena)
-
-    exe = LibraryExecutable(program, entry)
-    exe.elements, exe.indices = facts.elements, facts.indices
-    return exe
+    return Described(program, facts, file)
 
 
 def _description(path: Path) -> str:
@@ -156,14 +186,14 @@ def _opened(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(link))
 
 
-def _target(name: str, held: Mapping[str, Any]) -> Target:
+def _target(name: str, held: Mapping[str, Any], machine: Target) -> Target:
     text, triple, cpu, features = map(str, held["target"])
-    host, needs = Target.parse("llvm"), frozenset(map(str, held["needs"]))
-    missing = sorted(needs - host.enabled)
-    if triple != host.triple or missing:
+    needs = frozenset(map(str, held["needs"]))
+    missing = sorted(needs - machine.enabled)
+    if triple != machine.triple or missing:
         lacks = f"needs {', '.join(missing)}" if missing else f"is for {triple}"
         raise ModelError(f"{name} is for another CPU ({lacks}): export the model for this one")
-    return Target(text, triple, cpu, features, needs)
+    return Target(text, triple, cpu, features, needs, machine.runner)
 
 
 def _weights(path: Path, file: str, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -58,6 +58,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True, max=1e6)
     help="Of one message, a program or its inputs.",
 )
 @click.option(
+    "--target",
+    default="llvm",
+    show_default=True,
+    metavar="T",
+    help="Be a machine that runs beside this one, an emulator or wasm32.",
+)
+@click.option(
     "--stdio",
     is_flag=True,
     help="Serve who has started this command, over its standard input and output.",
@@ -69,6 +76,7 @@ def serve(
     limit: float,
     memory: float,
     largest: float,
+    target: str,
     stdio: bool,
 ) -> None:
     """Run programs that clients with the token send, one at a time, and say how long they take.
@@ -82,8 +90,8 @@ def serve(
     """
     from experiments.devices import server, tokens
 
-    machine = _machine(limit, largest)
-    rules = server.Rules(memory=int(memory * 2**30))
+    machine = _machine(limit, largest, target)
+    rules = server.Rules(memory=int(memory * 2**30), target=target)
     if stdio:
         if port or token_file:
             raise click.UsageError("--stdio takes no --port and no --token-file")
@@ -126,13 +134,13 @@ def _log(text: str) -> None:
     say(text, err=True)
 
 
-def _machine(limit_s: float, largest_mib: float) -> Machine:
+def _machine(limit_s: float, largest_mib: float, target: str) -> Machine:
     from experiments.devices.machine import this_machine
 
     known = provenance.collect()
     return this_machine(
         cpu=known.cpu, cores=known.cores, dtypelab_version=known.dtypelab_version,
-        limit_s=limit_s, wait_s=2 * limit_s, largest=math.ceil(largest_mib * 2**20),
+        limit_s=limit_s, wait_s=2 * limit_s, largest=math.ceil(largest_mib * 2**20), target=target,
     )  # fmt: skip
 
 

@@ -33,14 +33,14 @@ class Gone(Exception):
 class Child:
     """A process that runs what a client has sent, started in a folder; it may die at any time."""
 
-    def __init__(self, folder: Path, memory: int) -> None:
+    def __init__(self, folder: Path, memory: int, target: str) -> None:
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         environment = {k: v for k, v in os.environ.items() if k not in (TOKEN, TOKEN_FILE)}
         environment |= {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         before = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join([root, *([before] if before else [])])
-        words = [str(theirs.fileno()), str(memory), str(os.getpid())]
+        words = [str(theirs.fileno()), str(memory), str(os.getpid()), target]
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "experiments.devices.runner", *words],

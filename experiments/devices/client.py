@@ -65,9 +65,11 @@ class Device:
 
     Attributes:
         address: HOST:PORT, or pipe:COMMAND.
+        counted: instructions of the last run; None, if the device does not count them.
     """
 
     address: str
+    counted: int | None = None
     _channel: Channel | None = None
     _machine: Machine | None = None
     _process: subprocess.Popen[bytes] | None = None
@@ -93,6 +95,11 @@ class Device:
         """What it said that it is; None: it has not been reached."""
         return self._machine
 
+    @property
+    def emulator(self) -> str:
+        """What emulates it; empty: its times are those of a machine."""
+        return self.machine.runner if self.machine.emulated else ""
+
     def reach(self) -> None:
         """Connect to it, if it is not connected.
 
@@ -110,6 +117,8 @@ class Device:
         """
         name = self._name(program)
         said = self._asked([program], with_arrays(Kind.RUN, arrays, program=name))
+        counted = said.header.get("instructions")
+        self.counted = counted if type(counted) is int else None
         try:
             return said.arrays()
         except ProtocolError as error:

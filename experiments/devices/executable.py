@@ -55,6 +55,8 @@ def build(
 
 def content_of(made: Relocatable, target: Target, device: Device) -> bytes:
     """What is sent: a library if it can be linked here, else what the device links."""
+    if device.machine.runner:  # each links in its own way
+        return made.content
     if not missing(target):
         try:
             return made.library()
@@ -74,7 +76,10 @@ class DeviceExecutable(GraphExecutable):
     Attributes:
         device: where it is.
         content: what is sent there.
+        instructions: how many the last call took; None, if the device does not count them.
     """
+
+    instructions: int | None = None
 
     def __init__(self, made: Relocatable, device: Device, content: bytes):
         super().__init__(replace(made.program, constants=()), _nowhere)
@@ -93,10 +98,22 @@ class DeviceExecutable(GraphExecutable):
         if values is None:
             return self._outputs(shapes)
         found = self.device.run(self.content, arrays)
+        self.instructions = self.device.counted
         kinds = [t.dtype.storage for _, t in self.program.outputs]
         if [(a.shape, a.dtype) for a in found] != list(zip(shapes, kinds, strict=True)):
             raise DeviceError(f"device {self.device.address} gives outputs of other types")
         return found
+
+    @property
+    def machine(self) -> str:
+        """The device, for people."""
+        runner = self.device.machine.runner
+        return f"{runner} of {self.device.address}" if runner else self.device.address
+
+    @property
+    def emulated(self) -> str:
+        """See Executable."""
+        return self.device.emulator
 
     def prepared(self) -> Callable[[Sequence[Array]], list[Array]] | None:
         """See GraphExecutable; there is nothing quicker."""
@@ -166,6 +183,12 @@ def _there(program: Executable) -> DeviceExecutable:
 def _measured(
     programs: Sequence[DeviceExecutable], inputs: Iterable[object], **how: object
 ) -> Mapping[str, Any]:
+    device = programs[0].device
+    if emulator := device.emulator:
+        raise UnsupportedError(
+            f"device {device.address} is emulated by {emulator}, whose times say nothing of a real "
+            "machine's: measure no latency there"
+        )
     arrays, _ = bind_inputs(list(programs[0].inputs.items()), list(inputs), {})
     contents = [p.content for p in programs]
     return programs[0].device.measure(contents, arrays, **how)

@@ -24,6 +24,9 @@ class Machine:
         triple, llvm_cpu, features, enabled: those of `Target`, of its own CPU.
         dtypelab_version: what runs there.
         linker: whether it makes libraries of object files.
+        runner: what emulates the CPU, or runs its code otherwise, on a machine of another kind;
+            empty: it is a real one.
+        emulated: whether times there say nothing of a real machine's.
         limit_s: seconds that it gives one request.
         wait_s: seconds after which it says that it has had no time for one.
         largest: bytes of a message.
@@ -41,6 +44,8 @@ class Machine:
     limit_s: float
     wait_s: float
     largest: int
+    runner: str = ""
+    emulated: bool = False
 
     def header(self) -> dict[str, Any]:
         """For a message."""
@@ -64,6 +69,7 @@ class Machine:
             enabled=tuple(m.texts("enabled", 4096)) if enabled else (),
             dtypelab_version=m.text("dtypelab_version"),
             linker=m.header["linker"] is True,
+            runner=m.text("runner"), emulated=m.header["emulated"] is True,
             limit_s=m.number("limit_s", 0, 1e9), wait_s=m.number("wait_s", 0, 1e9),
             largest=m.integer("largest", 0, 1 << 62),
         )  # fmt: skip
@@ -94,13 +100,29 @@ class Machine:
 
 
 def this_machine(
-    *, cpu: str, cores: int, dtypelab_version: str, limit_s: float, wait_s: float, largest: int
+    *,
+    cpu: str,
+    cores: int,
+    dtypelab_version: str,
+    limit_s: float,
+    wait_s: float,
+    largest: int,
+    target: str = "llvm",
 ) -> Machine:
-    """This one."""
+    """This one, or one that runs beside it and `target` names: an emulator, say.
+
+    Raises:
+        UnsupportedError: there is no such target, or nothing runs it here; says what to install.
+    """
     from compiler.codegen.c import system_compiler
     from compiler.errors import LoweringError
+    from compiler.runtime.machines.registry import machine_of
 
-    here = Target.parse("llvm")
+    here, runner, emulated = Target.parse(target), "", False
+    if here.elsewhere:
+        found = machine_of(here)
+        runner, emulated = found.name, found.emulated
+        cpu = f"{here.cpu} by {runner} on {cpu}"
     try:
         system_compiler.command()
         linker = True
@@ -110,5 +132,5 @@ def this_machine(
         cpu=cpu, cores=cores, os=f"{platform.system()} {platform.release()}",
         triple=here.triple, llvm_cpu=here.cpu, features=here.features,
         enabled=tuple(sorted(here.enabled)), dtypelab_version=dtypelab_version, linker=linker,
-        limit_s=limit_s, wait_s=wait_s, largest=largest,
+        limit_s=limit_s, wait_s=wait_s, largest=largest, runner=runner, emulated=emulated,
     )  # fmt: skip

@@ -17,14 +17,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compiler.boundary.inputs import bind_inputs
 from compiler.errors import DtypelabError
-from compiler.saved.libraries import LibraryExecutable, load_library
+from compiler.runtime.elsewhere import ElsewhereExecutable
+from compiler.runtime.executable import GraphExecutable
+from compiler.runtime.machines.image import Image
+from compiler.runtime.machines.registry import machine_of
+from compiler.saved.libraries import described, load_library
 from compiler.target.registry import Target
 from compiler.tuning.measure import in_turns, quiet
 from compiler.types.dtypes import Array
@@ -48,8 +52,8 @@ CALLS = 1_000_000
 class Runner:
     """Programs by their names, and what is asked of them."""
 
-    def __init__(self) -> None:
-        self._programs: dict[str, LibraryExecutable] = {}
+    def __init__(self, target: Target) -> None:
+        self._target, self._programs = target, dict[str, GraphExecutable]()
 
     def answer(self, asked: Message) -> Message:
         """What a request gives.
@@ -63,7 +67,9 @@ class Runner:
         return Message(Kind.ANSWER)
 
     def _load(self, asked: Message) -> Message:
-        self._programs[asked.text("program")] = load_library(Path(asked.text("path")))
+        path = Path(asked.text("path"))
+        loaded = elsewhere(path, self._target) if self._target.elsewhere else load_library(path)
+        self._programs[asked.text("program")] = loaded
         return Message(Kind.ANSWER)
 
     def _run(self, asked: Message) -> Message:
@@ -71,7 +77,10 @@ class Runner:
         arrays, dims = bind_inputs(list(exe.inputs.items()), asked.arrays(), {})
         start = time.perf_counter_ns()
         outs = exe.run(arrays, dims)
-        return with_arrays(Kind.ANSWER, outs, ns=time.perf_counter_ns() - start)
+        took = time.perf_counter_ns() - start
+        if exe.emulated:
+            return with_arrays(Kind.ANSWER, outs, instructions=getattr(exe, "instructions", None))
+        return with_arrays(Kind.ANSWER, outs, ns=took)
 
     def _measure(self, asked: Message) -> Message:
         names, arrays = asked.texts("programs", PROGRAMS), asked.arrays()
@@ -93,7 +102,7 @@ class Runner:
         found = measure_speedup(calls[0], baseline, Protocol(warmup, runs, precision, budget))
         return Message(Kind.ANSWER, {"speedup": asdict(found)})
 
-    def _program(self, name: str) -> LibraryExecutable:
+    def _program(self, name: str) -> GraphExecutable:
         if name not in self._programs:
             raise ProtocolError("the device has no such program")
         return self._programs[name]
@@ -107,12 +116,12 @@ _ANSWERS: dict[Kind, Callable[[Runner, Message], Message]] = {
 }
 
 
-def _call(exe: LibraryExecutable, arrays: list[Array]) -> Callable[[], Any]:
+def _call(exe: GraphExecutable, arrays: list[Array]) -> Callable[[], Any]:
     exe(*arrays)  # whether they fit is found out before the clock runs
     return lambda: exe(*arrays)
 
 
-def _repeated(exe: LibraryExecutable, arrays: list[Array]) -> Callable[[int], None]:
+def _repeated(exe: GraphExecutable, arrays: list[Array]) -> Callable[[int], None]:
     """Runs a program a number of times, with as little around it as Python needs."""
     given, dims = bind_inputs(list(exe.inputs.items()), arrays, {})
     run = exe.prepared() or partial(exe.run, dims=dims)
@@ -124,15 +133,44 @@ def _repeated(exe: LibraryExecutable, arrays: list[Array]) -> Callable[[int], No
     return call
 
 
+@dataclass(frozen=True)
+class _Whole(Image):
+    """A program that `compiler.exporting` made one object file of, with its weights."""
+
+    def objects(self, mapped: bool = True) -> list[bytes]:
+        """See Image."""
+        return list(self.code)
+
+    @property
+    def weights(self) -> bytes:
+        """See Image."""
+        return b""
+
+
+def elsewhere(path: Path, target: Target) -> GraphExecutable:
+    """The program of an object file, for a machine that runs beside this one.
+
+    Raises:
+        ModelError: it is none, or for another CPU.
+        UnsupportedError, LoweringError, MachineError: see `Machine.load`.
+    """
+    found = described(path, target)
+    machine = machine_of(target)
+    image = _Whole(found.program, (path.read_bytes(),))
+    exe = ElsewhereExecutable(found.program, machine, machine.load(image))
+    exe.elements, exe.indices = found.facts.elements, found.facts.indices
+    return exe
+
+
 def confine(memory: int) -> None:
     """Let this process end with the one that started it, and take no more than `memory` bytes
-    beyond what it has."""
+    beyond what it has (that can be written, as engines of WebAssembly reserve addresses)."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     for limit, value in (
-        (resource.RLIMIT_AS, used + memory),
+        (resource.RLIMIT_DATA, used + memory),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, FILES),
     ):
@@ -141,16 +179,16 @@ def confine(memory: int) -> None:
         resource.setrlimit(limit, (most, most))
 
 
-def main(descriptor: int, memory: int, parent: int) -> None:
+def main(descriptor: int, memory: int, parent: int, target: str) -> None:
     """Answer until the server closes the socket."""
-    Target.parse("llvm")  # has LLVM loaded, which is no memory of the client's
+    chosen = Target.parse(target)  # has LLVM loaded, which is no memory of the client's
     confine(memory)
     if os.getppid() != parent:  # it has ended before this was said to the system
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    channel, runner = Channel(Stream.of_socket(end), b"runner", b"server"), Runner()
+    channel, runner = Channel(Stream.of_socket(end), b"runner", b"server"), Runner(chosen)
     limits = Limits(payload=1 << 62, begin_s=PATIENCE_S, transfer_s=PATIENCE_S)
     with contextlib.suppress(Closed):
         while True:
@@ -164,4 +202,5 @@ def main(descriptor: int, memory: int, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    given = sys.argv
+    main(int(given[1]), int(given[2]), int(given[3]), given[4])

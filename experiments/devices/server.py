@@ -40,11 +40,13 @@ class Rules:
         memory: bytes that a client's programs may take, beyond what their process needs itself.
         idle_s: seconds that a client may be silent.
         transfer_s: seconds that one message may take to arrive.
+        target: what the device is, as `this_machine` was given it.
     """
 
     memory: int = 4 << 30
     idle_s: float = 3600.0
     transfer_s: float = 60.0
+    target: str = "llvm"
 
 
 @dataclass
@@ -152,7 +154,7 @@ def serve_client(
     channel: Channel, folder: Path, machine: Machine, turn: Turn, rules: Rules
 ) -> None:
     """Serve one client that is known to be allowed to; raises as `Session.serve`."""
-    session = Session(channel, folder, machine, turn, rules.memory)
+    session = Session(channel, folder, machine, turn, rules.memory, rules.target)
     limits = Limits(payload=machine.largest, begin_s=rules.idle_s, transfer_s=rules.transfer_s)
     session.serve(limits)
 

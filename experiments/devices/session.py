@@ -61,6 +61,7 @@ class Session:
         machine: what this device is.
         turn: shared by all sessions.
         memory: bytes that its programs may take.
+        target: what the device is, as `this_machine` was given it.
     """
 
     channel: Channel
@@ -68,6 +69,7 @@ class Session:
     machine: Machine
     turn: Turn
     memory: int
+    target: str = "llvm"
     _programs: dict[str, Path] = field(default_factory=dict)
     _child: Child | None = None
 
@@ -112,7 +114,7 @@ class Session:
         if len(self._programs) >= PROGRAMS and name not in self._programs:
             raise DtypelabError(f"a client may send {PROGRAMS} programs: connect again")
         path = self.folder / f"lib{name}.so"
-        path.write_bytes(self._library(content))
+        path.write_bytes(content if self.machine.runner else self._library(content))
         with self.turn.taken():
             try:
                 said = self._ask(_load(name, path))
@@ -164,7 +166,7 @@ class Session:
         child = self._child
         try:
             if child is None:
-                child = self._child = Child(self.folder, self.memory)
+                child = self._child = Child(self.folder, self.memory, self.target)
                 child.begin(stream)
                 for name, path in self._programs.items():
                     said = child.ask(_load(name, path), m.limit_s, m.largest, stream)

@@ -252,7 +252,7 @@ MEANINGS: dict[str, Meaning] = {
         "`specification` for tables of its own.",
     ),
     "machine": Meaning(
-        "machine", "", "What runs the code where this processor does not: `wasmtime`, `node`, ..."
+        "machine", "", "What runs the code where this processor does not: `wasmtime`, a device, ..."
     ),
     "emulated": Meaning(
         "emulated",

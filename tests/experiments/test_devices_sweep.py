@@ -70,6 +70,8 @@ def test_rows_of_a_device(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(rows[FIGURES], here[FIGURES])
         assert (rows["latency_ms_median"] > 0).all()
         assert rows["speedup_vs_fp32"].tolist()[0] == 1
+        assert set(rows["machine"]) == {s.address}
+        assert set(rows["emulated"]) == {"no"}
         assert set(rows["config_hash"]).isdisjoint(here["config_hash"])
         assert [json.loads(c)["device"] for c in rows["config"]] == [s.address] * 3
         again = experiments.sweep(spec, out=tmp_path / "there.csv", resume=True)
