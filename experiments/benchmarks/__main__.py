@@ -3,8 +3,8 @@
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
 print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`
-and `torch_gradient`, which need torch, and `wasm`, which needs Node and onnxruntime-web: these run
-when they are named.
+and `torch_gradient`, which need torch, `wasm`, which needs Node and onnxruntime-web, and `elsewhere`
+and `microcontrollers`, which count instructions in emulators: they run when they are named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -26,6 +26,7 @@ from experiments.benchmarks import (
     convolutions,
     data,
     decode,
+    elsewhere,
     emulation,
     exported,
     fixed_cost,
@@ -75,8 +76,10 @@ ALL_GROUPS = (
 NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
-NAMED = ("microcontrollers", "torch_bert", "torch_compile", "torch_gradient", "wasm")
-"""Groups that need packages of their own, and run only when they are named."""
+NAMED = (
+    *("elsewhere", "microcontrollers", "torch_bert", "torch_compile", "torch_gradient", "wasm"),
+)
+"""Groups that need packages or emulators of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -167,6 +170,8 @@ def main(
                 passed &= exported.run(effort)
             elif name == "wasm":
                 passed &= webassembly.run(effort, dict(map(named_file, given)))
+            elif name == "elsewhere":
+                passed &= elsewhere.run(selected, dict(map(named_file, given)))
             elif name == "training":
                 passed &= training_steps.run(effort)
             elif name == "accuracy":
