@@ -3,8 +3,8 @@
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
 print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`
-and `torch_gradient`, which need torch, `wasm`, which needs Node and onnxruntime-web, and `elsewhere`
-and `microcontrollers`, which count instructions in emulators: they run when they are named.
+and `torch_gradient`, which need torch, `wasm`, which needs Node and onnxruntime-web, and
+`elsewhere` and `microcontrollers`, which count instructions in emulators: they run when named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.

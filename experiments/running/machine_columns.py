@@ -10,17 +10,24 @@ if TYPE_CHECKING:
     from compiler.runtime.executable import Executable
 
 
+def emulator_of(executable: Executable) -> str:
+    """What emulates the machine that it runs on; empty: nothing does. What stands in for an
+    executable, a function say, runs here."""
+    return str(getattr(executable, "emulated", ""))
+
+
 def machine_columns(executable: Executable) -> dict[str, Value]:
     """`machine` and `emulated`: what runs the code, and whether its times say nothing."""
     from compiler.runtime.elsewhere import ElsewhereExecutable
     from experiments.devices.executable import DeviceExecutable
 
-    name = executable.emulated
+    emulator = emulator_of(executable)
+    name = emulator
     if isinstance(executable, ElsewhereExecutable):
         name = executable.machine.name
     elif isinstance(executable, DeviceExecutable):
         name = executable.machine
-    return {"machine": name, "emulated": "yes" if executable.emulated else "no"}
+    return {"machine": name, "emulated": "yes" if emulator else "no"}
 
 
 def instructions_of(executable: Executable) -> int | None:
@@ -28,5 +35,6 @@ def instructions_of(executable: Executable) -> int | None:
     from compiler.runtime.elsewhere import ElsewhereExecutable
     from experiments.devices.executable import DeviceExecutable
 
-    counting = isinstance(executable, ElsewhereExecutable | DeviceExecutable)
-    return executable.instructions if counting else None
+    if isinstance(executable, ElsewhereExecutable | DeviceExecutable):
+        return executable.instructions
+    return None

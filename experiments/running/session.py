@@ -33,7 +33,7 @@ from . import provenance
 from .accuracy_columns import Accuracy, accuracy
 from .batchwise import References, batches, in_batches, judged
 from .hardware_columns import accumulator_columns, cost_columns
-from .machine_columns import instructions_of, machine_columns
+from .machine_columns import emulator_of, instructions_of, machine_columns
 from .work import batch_of_tokens, evaluation_batch, gap_inputs
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
@@ -239,7 +239,7 @@ class Session:
         reference = baseline.compiled(batch)
         protocol = Protocol(settings.warmup, settings.runs, settings.precision, settings.budget_s)
 
-        if subject.compiled(batch).executable.emulated:  # its times say nothing
+        if emulator_of(subject.compiled(batch).executable):  # its times say nothing
             return _counted(subject.compiled(batch), inputs)
         if cell.device:
             from experiments.devices.executable import speedup
