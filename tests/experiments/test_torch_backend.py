@@ -161,6 +161,44 @@ def test_a_plan_is_that_of_the_imported_module(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+class Functional(nn.Module):
+    """Weights that no layer has: torch.compile takes these calls apart, torch.export does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taps = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.scores = nn.Parameter(torch.randn(5, 4))
+        self.square = nn.Parameter(torch.randn(5, 5))
+        self.last = nn.Parameter(torch.randn(2, 3))
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(5, 6), nn.ReLU()), nn.Linear(6, 3)])
+
+    def forward(self, x: Any) -> Any:
+        x = nn.functional.conv2d(x, self.taps).relu().mean((2, 3))
+        x = nn.functional.linear(x, self.scores) @ self.square
+        for layer in self.layers:
+            x = layer(x)
+        return nn.functional.linear(x, self.last)
+
+
+FUNCTIONAL = Functional()
+
+
+def called_by_a_function(x: Any) -> Any:
+    return FUNCTIONAL(x)
+
+
+@pytest.mark.parametrize("run", [FUNCTIONAL, called_by_a_function])
+def test_a_plan_fits_what_torch_takes_apart(run: Any) -> None:
+    x = torch.randn(16, 3, 8, 8)
+    mod = compiler.from_torch(FUNCTIONAL, (x,))
+    plan = quantize.calibrate(mod, [x.numpy()])
+    assert {"conv2d", "linear", "matmul", "layers_0_0", "layers_1", "linear_1"} <= set(plan.nodes)
+    with torch.no_grad():
+        got = compiled(run, plan=plan)(x)
+    want = compiler.build(quantize.realize(mod, plan))(x.numpy())
+    np.testing.assert_array_equal(got, want)
+
+
 def test_a_scheme_is_calibrated_on_the_first_call() -> None:
     module, x = network().eval(), torch.randn(64, 8)
     with torch.no_grad():

@@ -129,4 +129,4 @@ def module_path(n: Any) -> str:
     module."""
     stack = list((n.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]) if stack else ""
-    return re.sub(r"^(L\['\w+'\]|L__self__)\.?", "", path)
+    return re.sub(r"^([LG]\['\w+'\]|L__self__)\.?", "", path)

@@ -61,7 +61,9 @@ class TorchImport(NamedValues):
         self._aliases: dict[str, str] = {}
         self._bounds = dict(traced.bounds)
         computed = (n for n in traced.nodes if n.op == "call_function")
-        self._alone = Counter(module_path(n) for n in computed if not is_move(n))
+        apart = [n for n in computed if not is_move(n)]
+        self._alone = Counter(map(module_path, apart))
+        self._sources = Counter(map(_source, apart))
 
     # ---- the import ------------------------------------------------------------------------------
     def run(self) -> Function:
@@ -147,7 +149,7 @@ class TorchImport(NamedValues):
         outputs, dtypes = self._outputs(n)
         path = module_path(n)
         single = path and self._alone[path] == 1 and not is_move(n)
-        short = op.partition(".")[2].strip("_")
+        short = self._called_as(n) or op.partition(".")[2].strip("_")
         origin = path if single else f"{path}.{short}" if path else short
         self.names.call(outputs[0] or n.name, origin)
         args = self._arguments(n)
@@ -158,6 +160,14 @@ class TorchImport(NamedValues):
             drawn=partial(self._drawn, outputs[0] or n.name) if self.traced.draws else None,
         )  # fmt: skip
         self.keep(node, self.results_of(node, lambda: self._made(node)))
+
+    def _called_as(self, n: Any) -> str:
+        """What the module's code calls that became this node alone, where that is an operator of
+        which there is a converter: the graphs of torch.compile have parts of operators where
+        exported ones have them whole, and plans name them."""
+        key, name = _source(n)
+        alone = name and not is_move(n) and self._sources[key, name] == 1
+        return name if alone and f"aten.{name}" in ATEN else ""
 
     def _made(self, node: TorchNode) -> Results:
         return ATEN[node.op](node)
@@ -241,6 +251,14 @@ def _attribute(n: Any) -> Any:
     if not hasattr(found, "element_size"):
         raise UnsupportedError(f"{place(n)}: functions as arguments are not supported")
     return found
+
+
+def _source(n: Any) -> tuple[str, str]:
+    """The call in the module's code that a node of torch.compile comes from, and the name of what
+    it calls."""
+    stack = n.meta.get("source_fn_stack") or [("", "")]
+    key, called = stack[-1]
+    return str(key), called if isinstance(called, str) else getattr(called, "__name__", "")
 
 
 def is_move(n: Any) -> bool:
