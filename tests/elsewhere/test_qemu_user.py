@@ -38,6 +38,14 @@ def built(mod: IRModule, target: str) -> ElsewhereExecutable:
     return exe
 
 
+def tier(name: str, fmt: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Interpreting ResNet-8 in a format, and emulating it, takes minutes."""
+    if (name, fmt) == ("mnist_mlp", "int8"):
+        return ()
+    long = name == "mnist_resnet8" and fmt not in ("float32", "int8")
+    return (pytest.mark.slow,) if long else (pytest.mark.thorough,)
+
+
 @pytest.mark.sampled(60)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 @pytest.mark.parametrize("target", QEMU)
@@ -48,11 +56,7 @@ def test_operators(target: str, run: tuple[Case, Any]) -> None:
 @pytest.mark.parametrize("target", QEMU)
 @pytest.mark.parametrize(
     ("name", "fmt"),
-    [
-        pytest.param(n, f, marks=() if (n, f) == ("mnist_mlp", "int8") else pytest.mark.thorough)
-        for n in NETWORKS
-        for f in FORMATS
-    ],
+    [pytest.param(n, f, marks=tier(n, f)) for n in NETWORKS for f in FORMATS],
 )
 def test_networks(target: str, name: str, fmt: str) -> None:
     mod, x = network(name, fmt), images(100, 3)
