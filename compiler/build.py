@@ -271,7 +271,7 @@ def _program(
     dims: Iterable[Dim] = (),
     compiled: bool = True,
 ) -> Program:
-    lowerings = choose_lowerings(mod, dtype_lowering)
+    lowerings = choose_lowerings(mod, dtype_lowering, target.look_ups)
     builder = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims)
     program = builder.run(compiled)
     return replace(program, lowerings=lowerings)
@@ -301,7 +301,7 @@ def optimize(
     """
     parsed = Target.parse(target)
     mod = _prepared(mod, parsed)
-    return _optimize(mod, parsed, choose_lowerings(mod, dtype_lowering))
+    return _optimize(mod, parsed, choose_lowerings(mod, dtype_lowering, parsed.look_ups))
 
 
 def _prepared(mod: IRModule, target: Target) -> IRModule:

@@ -39,8 +39,11 @@ class DtypeLowering:
         return f"{self.dtype}: {self.lowering}, because {self.reason}"
 
 
-def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLowering, ...]:
+def choose_lowerings(
+    mod: IRModule, wanted: str | None = None, look_ups: bool = False
+) -> tuple[DtypeLowering, ...]:
     """The lowering of every custom datatype in `main`: `wanted`, or the fastest that it has.
+    `look_ups`: whether the target looks a result up sooner than it computes it in floats.
 
     Raises:
         InputError: there is no lowering of that name.
@@ -49,7 +52,7 @@ def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLow
     if wanted is not None and wanted not in LOWERINGS:
         raise InputError(unknown("datatype lowering", wanted, LOWERINGS))
     elsewhere = _summed_elsewhere(mod)
-    return tuple(_choose(d, wanted, d in elsewhere) for d in custom_dtypes(mod))
+    return tuple(_choose(d, wanted, d in elsewhere, look_ups) for d in custom_dtypes(mod))
 
 
 def _summed_elsewhere(mod: IRModule) -> set[DType]:
@@ -84,12 +87,14 @@ def forms_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
     return {dtype: dtype.in_form(form) for dtype, form in held.items() if form}
 
 
-def _choose(dtype: DType, wanted: str | None, elsewhere: bool) -> DtypeLowering:
+def _choose(dtype: DType, wanted: str | None, elsewhere: bool, look_ups: bool) -> DtypeLowering:
     kind, lane, slow = custom(dtype.name), lane_of(dtype), ""
     if isinstance(kind, VectorDType):
         reason = kind.lanes_reason(dtype)
         if wanted is None and dtype.bits <= TABLE_BITS and not elsewhere:
             slow = kind.slow_sums(dtype)
+            if look_ups and not slow:
+                slow = "the target has no vectors of floats, so that look-ups are quicker"
     else:
         reason = "only functions are known of it"
     if wanted == "library":

@@ -44,6 +44,7 @@ class Architecture:
             `compiler.target.intrinsics.exception_flags` can read.
         vector_constraint: what inline assembly calls a vector register; empty: none is known.
         block: the most channels of a block of data; 0: as many as a vector has lanes of 32 bits.
+        look_ups: whether a result is looked up sooner than it is computed in floats.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
     """
 
@@ -60,6 +61,7 @@ class Architecture:
     abi: str = ""
     relocation: str = "pic"
     block: int = 0
+    look_ups: bool = False
     more: tuple[str, ...] = ()
 
     @property
@@ -115,6 +117,7 @@ THUMB = Architecture(
     fma=("vfp4d16sp",),
     rounds=(_FPV5,),
     block=16,
+    look_ups=True,
     relocation="static",
 )
 """Microcontrollers. Those without vectors are given two elements for one, in few registers, which

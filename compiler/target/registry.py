@@ -174,6 +174,11 @@ class Target:
         return self.vector_bytes < 16
 
     @property
+    def look_ups(self) -> bool:
+        """Whether tables of results are quicker than arithmetic on floats, which has no vectors."""
+        return self.architecture.look_ups
+
+    @property
     def block(self) -> int:
         """The most channels of a block of data."""
         return self.architecture.block or self.vector_bytes // 4

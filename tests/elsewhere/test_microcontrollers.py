@@ -13,6 +13,7 @@ from machines_here import needs
 from op_runs import RUNS, Case, check_on, label
 
 import compiler
+from compiler.build import compile_program
 from compiler.errors import MachineError, OutOfMemoryError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -94,7 +95,7 @@ def test_programs_that_fail(target: str, monkeypatch: pytest.MonkeyPatch) -> Non
     exe = compiler.build(dense(), target=target)
     exe(rows(2))
     assert isinstance(exe, ElsewhereExecutable)
-    loaded = exe._loaded
+    loaded = exe.loaded
     out = np.zeros((2, 7), np.float32)
     with pytest.raises(OutOfMemoryError, match="the board mps2-an386, which has 16"):
         loaded.run([rows(2)], [out], [2], 1 << 24)
@@ -111,3 +112,12 @@ def test_boards_are_told_by_their_processors() -> None:
         target = Target.anywhere(f"llvm -mtriple={triple} -mcpu={board.cpu}")
         assert (target.pointer_bytes, target.index_type, target.fma) == (4, "i32", True)
         assert f"{board.flash.size:#x}" in linker_script(board)
+
+
+def test_formats_of_8_bits_are_looked_up() -> None:
+    """There are no vectors of floats; formats of more bits have no tables."""
+    for fmt, lowering in (("posit8_es1", "table"), ("posit16_es1", "vector")):
+        for target in (M4, M55):
+            (found,) = compile_program(dense(fmt), target, compiled=False).lowerings
+            assert found.lowering == lowering
+            assert ("no vectors of floats" in found.reason) == (lowering == "table")
