@@ -14,12 +14,13 @@ from op_runs import RUNS, Case, check_on, label
 
 import compiler
 from compiler.build import compile_program
-from compiler.errors import MachineError, OutOfMemoryError, UnsupportedError
+from compiler.errors import InputError, MachineError, OutOfMemoryError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.elsewhere import ElsewhereExecutable
 from compiler.runtime.machines import qemu_arm
 from compiler.runtime.machines.boards import BOARDS, linker_script
+from compiler.runtime.machines.instruction_counts import instruction_counts
 from compiler.target.registry import Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
@@ -80,6 +81,37 @@ def test_nearest_integers(target: str) -> None:
         mod = IRModule({"main": b.finish(b.call("round", x))})
         given = values.astype(dtype)
         assert same_bits(compiler.build(mod, target=target)(given), np.rint(given))
+
+
+@pytest.mark.parametrize("target", CPUS)
+def test_products_of_bytes(target: str) -> None:
+    """Of the largest there are, by the instruction; and of columns that fill no tile."""
+    name = "vmladava.8<" if "m55" in target else "smlad.2<"
+    rng = np.random.default_rng(0)
+    for columns in (32, 7):
+        w = rng.choice(np.array([-128, -127, 127, 3], np.int8), (columns, 56))
+        w[0], w[1] = -128, 127
+        x = rng.choice(np.array([255, 254, 128, 0], np.uint8), (9, 56))
+        x[3] = 255
+        b = FunctionBuilder()
+        y = b.call("nn.dense", b.param("x", x.shape, "uint8"), b.const(w), out_dtype="int32")
+        exe = compiler.build(IRModule({"main": b.finish(y)}), target=target)
+        assert name in exe.as_text()
+        np.testing.assert_array_equal(exe(x), x.astype(np.int32) @ w.T.astype(np.int32))
+
+
+@pytest.mark.parametrize("target", CPUS)
+def test_instructions_of_kernels(target: str) -> None:
+    """They add up to those of the program, which has calls between them."""
+    exe = compiler.build(dense("bfloat16"), target=target)
+    counts = instruction_counts(exe, rows(3))
+    assert same_bits(counts.outputs[0], exe(rows(3)))
+    assert isinstance(exe, ElsewhereExecutable)
+    assert exe.instructions is not None
+    mine = sum(k.instructions for k in counts.kernels)
+    assert 0.9 * counts.instructions < mine <= counts.instructions < 1.2 * exe.instructions
+    with pytest.raises(InputError, match="target 'llvm' is none"):
+        instruction_counts(compiler.build(dense()), rows(3))
 
 
 def test_what_does_not_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
