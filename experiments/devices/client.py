@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.errors import ConfigError, MachineError
+from compiler.errors import ConfigError, MachineError, UnsupportedError
 from compiler.types.dtypes import Array
 
 from .child import START_S
@@ -127,7 +127,17 @@ class Device:
     def measure(
         self, programs: Sequence[bytes], arrays: Sequence[Array], **how: object
     ) -> Mapping[str, Any]:
-        """What measuring programs on the same inputs gives, see `Runner`; raises as `run`."""
+        """What measuring programs on the same inputs gives, see `Runner`.
+
+        Raises:
+            DeviceError: as `run`.
+            UnsupportedError: the device is emulated.
+        """
+        if emulator := self.emulator:
+            raise UnsupportedError(
+                f"device {self.address} is emulated by {emulator}, whose times say nothing of a "
+                "real machine's: measure none there"
+            )
         names = [self._name(p) for p in programs]
         return self._asked(
             programs, with_arrays(Kind.MEASURE, arrays, programs=names, **how)
