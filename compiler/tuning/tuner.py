@@ -244,7 +244,8 @@ class _Tuner:
                         self.progress(Progress(used, self.budget_s, tried, faster, task.text))
 
     def _over(self) -> bool:
-        late = time.perf_counter() - self.start > SEARCH * self.budget_s
+        spent = time.perf_counter() - self.start > SEARCH * self.budget_s
+        late = spent and len(self.trials) > 0  # however small the budget, something is tried
         return late or (self.limit is not None and len(self.trials) >= self.limit)
 
     def _try(self, task: _Task, stage: str, choice: TileChoice) -> None:
