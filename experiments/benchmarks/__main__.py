@@ -2,9 +2,10 @@
 
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
-print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`
-and `torch_gradient`, which need torch, `wasm`, which needs Node and onnxruntime-web, and
-`elsewhere` and `microcontrollers`, which count instructions in emulators: they run when named.
+print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`,
+`torch_gradient` and `torch_integers`, which need torch, `wasm`, which needs Node and
+onnxruntime-web, and `elsewhere` and `microcontrollers`, which count instructions in emulators:
+they run when named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -41,6 +42,7 @@ from experiments.benchmarks import (
     torch_bert,
     torch_compile,
     torch_gradient,
+    torch_integers,
     torch_networks,
     training_steps,
     transformers,
@@ -77,7 +79,8 @@ NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
 NAMED = (
-    *("elsewhere", "microcontrollers", "torch_bert", "torch_compile", "torch_gradient", "wasm"),
+    *("elsewhere", "microcontrollers", "torch_bert", "torch_compile", "torch_gradient"),
+    *("torch_integers", "wasm"),
 )
 """Groups that need packages or emulators of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
@@ -144,6 +147,8 @@ def main(
                 passed &= torch_bert.run(counts, effort, whole)
             elif name == "torch_gradient":
                 passed &= torch_gradient.run(counts, effort)
+            elif name == "torch_integers":
+                passed &= torch_integers.run()
             elif name == "torch_compile":
                 chosen = [n for n in selected if n in torch_networks.NETWORKS]
                 if chosen or not selected:

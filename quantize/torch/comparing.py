@@ -12,8 +12,10 @@ from compiler.frontend.torch.places import placed
 from compiler.ir.expr import IRModule
 from compiler.types.dtypes import Array
 from quantize.annotation.annotate import prepared
+from quantize.plan.params import ValueParams
 from quantize.plan.plan import Plan
-from quantize.reference.trace import trace_plan
+from quantize.reference.integers import quantized
+from quantize.reference.trace import Traced, trace_plan
 from quantize.torch.matching import matched
 from quantize.torch.stripping import stripped
 
@@ -77,9 +79,10 @@ def compare(
     module = prepared(at.module)
     names = dict(zip(plan.nodes, matched(plan, module).nodes, strict=True))
     ours = {
-        at.nodes[names.get(name, name)].name: (name, np.asarray(traced.values).astype(np.int64))
+        at.nodes[names.get(name, name)].name: (name, integers)
         for name, traced in trace_plan(mod, plan, *inputs).items()
-        if traced.kind == "integer" and names.get(name, name) in at.nodes
+        if names.get(name, name) in at.nodes
+        and (integers := _integers(traced, plan.values.get(name))) is not None
     }
     counts: dict[str, tuple[int, int, int]] = {}
 
@@ -98,3 +101,13 @@ def compare(
     if not counts:
         raise ConfigError("no value is integers both in the graph and by the plan")
     return Agreement(counts)
+
+
+def _integers(traced: Traced, params: ValueParams | None) -> Array | None:
+    """What a value is, or, of a float that integer operators read, what they make of it; None if
+    neither is an integer."""
+    if traced.kind == "integer":
+        return np.asarray(traced.values).astype(np.int64)
+    if traced.kind != "float" or params is None:
+        return None
+    return np.asarray(quantized(traced.values, params)).astype(np.int64)

@@ -70,7 +70,7 @@ class ObservedValue(Observed):
         if params is None:
             replaced(model, node, node.args[0])
         else:
-            write_value(model, node, params)
+            write_value(model, node, params, self.session.floats.get(self.name, frozenset()))
 
 
 class ObservedWeight(Observed):

@@ -13,7 +13,15 @@ from compiler.ir.expr import IRModule
 from quantize.config.qconfig import QConfig
 from quantize.plan.plan import Plan
 from quantize.torch.session import Session
-from quantize.torch.sites import CONFIG, Sites, WeightSite, position, sites_of, tensor
+from quantize.torch.sites import (
+    CONFIG,
+    Sites,
+    WeightSite,
+    float_readers,
+    position,
+    sites_of,
+    tensor,
+)
 
 try:
     import torch
@@ -122,6 +130,7 @@ class DtypelabQuantizer(Quantizer):
         found = placed(model)
         self._session = session = Session(found.module, self._scheme, self._mod)
         sites = sites_of(session, found.nodes)
+        session.floats = float_readers(session, found.nodes)
         model.meta[CONFIG] = session.config
         self._annotate_values(sites)
         for site in sites.weights:

@@ -36,6 +36,7 @@ class Session:
         inputs: names of the inputs.
         values: names of the values that are integers.
         configs: node or value -> the scheme there; of a plan, none.
+        floats: value -> the graph's nodes that read it before it is quantized (`float_readers`).
 
     Raises:
         ConfigError: the plan was made for another model.
@@ -58,6 +59,7 @@ class Session:
             for k, (_, call) in zip(here, calls, strict=False)
         }
         self.configs: Mapping[str, QConfig] = {}
+        self.floats: Mapping[str, frozenset[str]] = {}
         if isinstance(scheme, Plan):
             self._known(matched(scheme, self.module))
             return

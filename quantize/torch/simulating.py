@@ -97,7 +97,8 @@ class SimulatedValue(FakeQuantizeBase):
 
     def convert(self, model: GraphModule, node: Node) -> None:
         """Become a quantize and a dequantize."""
-        write_value(model, node, self.params())
+        floats = self.session.floats.get(self.name, frozenset())
+        write_value(model, node, self.params(), floats)
 
 
 class SimulatedWeight(FakeQuantizeBase):

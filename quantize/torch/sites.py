@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import UnsupportedError
+from compiler.ir.expr import Call
+from quantize.plan.call_facts import Form, form
 from quantize.torch.session import Session
 
 if TYPE_CHECKING:
@@ -86,6 +88,26 @@ def sites_of(session: Session, nodes: Mapping[str, Node]) -> Sites:
         )
     inputs = {name: nodes[name] for name in session.inputs if name in nodes}
     return Sites(tuple(values), tuple(s for s in found.values() if s is not None), inputs)
+
+
+def float_readers(session: Session, nodes: Mapping[str, Node]) -> dict[str, frozenset[str]]:
+    """Value -> the nodes that read it as a float although integer operators quantize it: what
+    computes with a float in float32 reads that, not what the integers stand for."""
+    graph, found = session.graph, {}
+    for name in session.values:
+        p = graph.producer(graph.named[name])
+        if p is not None and session.nodes[p.var.name].decision != "float":
+            continue
+        readers = [r for r in graph.readers(graph.named[name]) if r is not None]
+        found[name] = frozenset(
+            nodes[r.var.name].name
+            for r in readers
+            if isinstance(r.value, Call)
+            and session.nodes[r.var.name].decision == "float"
+            and form(r.value) != Form.MOVE
+            and r.var.name in nodes
+        )
+    return found
 
 
 def tensor(node: Node) -> Any:

@@ -26,8 +26,14 @@ def replaced(model: GraphModule, node: Node, new: Node) -> None:
     model.graph.erase_node(node)
 
 
-def write_value(model: GraphModule, node: Node, params: ValueParams) -> None:
-    """A quantize and a dequantize in the place of an observer."""
+def write_value(
+    model: GraphModule, node: Node, params: ValueParams, floats: frozenset[str] = frozenset()
+) -> None:
+    """A quantize and a dequantize in the place of an observer. The nodes called `floats` read what
+    it observes."""
+    for reader in list(node.users):
+        if reader.name in floats:
+            reader.replace_input_with(node, node.args[0])
     ops = torch.ops.quantized_decomposed
     ends = (params.scale, params.zero_point, params.qmin, params.qmax, DTYPES[params.dtype])
     with model.graph.inserting_before(node):

@@ -3,42 +3,22 @@ their trained weights, and small ones drawn at random."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from compiler.types.dtypes import Array
-from experiments import zoo
-from experiments.data import datasets
-from experiments.zoo import train
-from quantize.plan.params import WeightParams, power_of_two
-from quantize.plan.plan import Plan
+from experiments.benchmarks import torch_integers
+from experiments.benchmarks.torch_integers import digits, with_powers
 from quantize.torch import DtypelabQuantizer
 
 
 def trained(name: str) -> Any:
     """A shipped classifier as the module that it was exported from, in evaluation mode."""
-    module = {"mlp": train.mlp, "resnet8": train.resnet8, "dwsep": train.dwsep}[name]()
-    model = onnx.load(zoo.FOLDER / f"mnist_{name}.onnx")
-    arrays = [(i.name, onnx.numpy_helper.to_array(i)) for i in model.graph.initializer]
-    given = [a for k, a in arrays if k.endswith((".weight", ".bias"))]
-    given += [a for k, a in arrays if ".running_" in k]
-    targets = [*module.parameters(), *(b for b in module.buffers() if b.ndim)]
-    with torch.no_grad():
-        for target, array in zip(targets, given, strict=True):
-            target.copy_(torch.from_numpy(array.copy()))
-    return module.eval()
-
-
-def digits(count: int) -> tuple[Array, Array]:
-    """Images to quantize, and others to calibrate with: [count, 1, 28, 28] float32."""
-    data = datasets.load("mnist1k")
-    return data.x[:count], data.calibration[:100]
+    return torch_integers.trained(f"mnist_{name}")
 
 
 def exported(module: Any, *inputs: Array, **options: Any) -> Any:
@@ -62,18 +42,7 @@ def run(graph: Any, *inputs: Array) -> Array:
     return found
 
 
-def with_powers(plan: Plan) -> Plan:
-    """A plan with all scales rounded up to powers of two, so that float32 sums of what its integers
-    stand for are exact."""
-
-    def weight(w: WeightParams) -> WeightParams:
-        return replace(w, scales=tuple(map(power_of_two, w.scales)), shift=(), rounding="")
-
-    return replace(
-        plan,
-        values={k: replace(v, scale=power_of_two(v.scale)) for k, v in plan.values.items()},
-        weights={k: weight(w) for k, w in plan.weights.items()},
-    )
+__all__ = ["Residual", "converted", "digits", "exported", "run", "trained", "with_powers"]
 
 
 class Residual(nn.Module):
