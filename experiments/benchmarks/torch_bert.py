@@ -64,7 +64,7 @@ def exported(layers: int) -> tuple[Any, bytes]:
     """
     torch = needed()
     torch.manual_seed(0)
-    network, file = _network(torch, layers).eval(), io.BytesIO()
+    network, file = network_of(torch, layers).eval(), io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -133,7 +133,7 @@ def needed() -> Any:
     return torch
 
 
-def _network(torch: Any, layers: int) -> Any:
+def network_of(torch: Any, layers: int) -> Any:
     """Embeddings and encoder of BERT-base, as its authors' layers are usually written in torch:
     queries, keys and values are dense layers of their own."""
     nn: Any = torch.nn
@@ -148,12 +148,12 @@ def _network(torch: Any, layers: int) -> Any:
 
         def forward(self, x: Any) -> Any:
             def heads(y: Any) -> Any:
-                return y.view(1, TOKENS, HEADS, WIDTH // HEADS).transpose(1, 2)
+                return y.view(-1, TOKENS, HEADS, WIDTH // HEADS).transpose(1, 2)
 
             y = nn.functional.scaled_dot_product_attention(
                 heads(self.query(x)), heads(self.key(x)), heads(self.value(x))
             )
-            y = self.out(y.transpose(1, 2).reshape(1, TOKENS, WIDTH))
+            y = self.out(y.transpose(1, 2).reshape(-1, TOKENS, WIDTH))
             x = self.norms[0](x + y)
             return self.norms[1](x + self.narrow(nn.functional.gelu(self.wide(x))))
 
