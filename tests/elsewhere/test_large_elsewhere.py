@@ -39,12 +39,12 @@ def test_exported_networks(tmp_path: Path, name: str, triple: str) -> None:
     if path is None:
         pytest.skip(f"{name} is not here: {models.MODELS[name].hint}")
     model = models.MODELS[name]
-    mod = compiler.from_onnx(path, shapes={models.input_name(path): (1, *model.shape[1:])})
+    mod = compiler.from_onnx(path, shapes={models.input_name(path): model.shape})
     integers = quantize.quantize(mod, model.calibration())
     folder = tmp_path / "net"
     compiler.export(integers, target, folder, forms=["object"])
     main = program(folder, target)
-    x = model.evaluation()[0][:1]
+    x = model.evaluation()[0]
     x.tofile(folder / "x.bin")
     said = subprocess.run(
         [emulator, main, folder / "x.bin"], capture_output=True, text=True, check=True
