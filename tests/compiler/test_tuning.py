@@ -205,6 +205,10 @@ def test_a_tiny_budget_ends_and_leaves_a_log_that_applies(tmp_path: Path) -> Non
         assert compiler.build(net())(X).tobytes() == compiler.build(net())(X).tobytes()
 
 
+def test_something_is_tried_however_small_the_budget(tmp_path: Path) -> None:
+    assert len(tune(net(), budget_s=1e-9, log=tmp_path / "tune.jsonl").trials) == 1
+
+
 def test_what_is_faster_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that prefers every candidate, the first one is kept and written down."""
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
