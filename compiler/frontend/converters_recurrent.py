@@ -105,12 +105,6 @@ def _gru(s: _Layer, x: Atom, state: State) -> State:
     return (s.add(s.mul(s.n.step("subtract", one, z), new), s.mul(z, h)),)
 
 
-def _from_inputs(s: _Layer, x: Atom) -> Atom:
-    """[steps, batch, gates * hidden]."""
-    inputs = s.n.step("nn.matmul", x, s.weight)
-    return s.add(inputs, s.biases[0]) if s.biases else inputs
-
-
 def _from_state(s: _Layer, h: Atom) -> Atom:
     h = rounded_to_bytes(s.n, h) if s.rounded else h
     y = s.n.step("nn.matmul", h, s.recurrent)
@@ -282,16 +276,16 @@ def _start(n: Node, i: int, d: int, shape: Sequence[Dim]) -> Atom:
 def _run(
     s: _Layer, x: Atom, state: State, steps: int, back: bool, lengths: tuple[int, ...] | None
 ) -> tuple[list[Atom], State]:
-    """Results of every step [batch, hidden], in the order of the input; and the last state. The
-    products of the inputs, which wait for no step, are one.
+    """Results of every step [batch, hidden], in the order of the input; and the last state.
 
     A sequence that has ended keeps its state and gives zeros; backward, it starts at its own end.
     """
     n, done = s.n, []
-    inputs = _from_inputs(s, x)
     for t in range(steps)[::-1] if back else range(steps):
-        cut = n.step("strided_slice", inputs, begin=(t,), end=(t + 1,), axes=(0,))
-        row = n.step("squeeze", cut, axis=(0,))
+        cut = n.step("strided_slice", x, begin=(t,), end=(t + 1,), axes=(0,))
+        row = n.step("nn.matmul", n.step("squeeze", cut, axis=(0,)), s.weight)
+        if s.biases:
+            row = s.add(row, s.biases[0])
         new = _STEPS[n.op](s, row, state)
         shown = new[0]
         if lengths is not None and min(lengths) <= t:
@@ -307,7 +301,10 @@ def _looped(
     s: _Layer, x: Atom, state: State, steps: Dim, back: bool, lengths: Atom | None
 ) -> tuple[Atom, State]:
     """As `_run`, with the results as [steps, batch, hidden]; `lengths`: int64 [batch]."""
-    n, inputs = s.n, _from_inputs(s, x)
+    n = s.n
+    inputs = n.step("nn.matmul", x, s.weight)
+    if s.biases:
+        inputs = s.add(inputs, s.biases[0])
 
     def step(at: Atom, past: Sequence[Atom]) -> list[Imported]:
         row = n.step("take", inputs, at, axis=0)
