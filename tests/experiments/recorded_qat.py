@@ -18,9 +18,9 @@ _HEAD = """\
 Weights and activations of 4 bits (columns as of training.csv; `qat.answers.csv` has for each run
 and test digit whether the answer was `right`, and its divergence `kl` from float32 in nats). 24
 epochs of 4000 digits, moved by up to two pixels, towards the float32 network's shares at
-temperature 4, 3 seeds; rate, temperature and epochs were chosen on the last thousand of these
-digits, of networks trained on the rest (that digits are moved, and that training starts from GPTQ's
-rounding, by earlier trials, which were judged on test digits).
+temperature 4, 3 seeds; rate, temperature and epochs were chosen by shorter and longer trainings
+judged on the last thousand of these digits, of networks trained on the rest (that digits are moved,
+and that training starts from GPTQ's rounding, by earlier trials, which were judged on test digits).
 What is trained are static integers: a step for each channel of weights, and one for each tensor
 of activations. Beside it is the best way to quantize after training, of the three of the same
 numbers (`static`), and of all seven (`any`), of which some have scales of blocks that are found
