@@ -87,6 +87,11 @@ def index_from_json(given: list[Any]) -> Index:
     return _index_of(given, {})
 
 
+def order_text(order: IndexMap) -> str:
+    """The same for orders that lay arrays out alike."""
+    return json.dumps(_order(order))
+
+
 # An index is [constant, [factor, atom] ...]; an atom is a name or number, or [operation, a, b].
 def _index(i: Index, names: Mapping[Var, int] | None = None) -> list[Any]:
     return [i.const, *([factor, _atom(a, names)] for a, factor in i.terms.items())]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from compiler.codegen.backend import Code, backend_of
 from compiler.errors import LoweringError
 from compiler.target.registry import Target
+from compiler.types.dtypes import Array
 
 if TYPE_CHECKING:
     from compiler.runtime.kernels import Compiled
@@ -38,10 +39,12 @@ class Beside:
 
     Attributes:
         begun: what can be called after `finish`, by a key of the caller's.
+        arrays: constants and how they are laid out, by a key of the caller's.
     """
 
     def __init__(self) -> None:
         self.begun: dict[str, Compiled] = {}
+        self.arrays: dict[Hashable, tuple[Array, Array]] = {}
         self._jobs: list[tuple[Future[bytes], Callable[[bytes], None], Blame]] = []
         self._blame: Blame = _plainly
         self._thread: ThreadPoolExecutor | None = None

@@ -21,7 +21,7 @@ from compiler.arithmetic.stochastic import random_dtype
 from compiler.codegen import cache
 from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.barriers import joined
-from compiler.codegen.kernel_abi import KernelAbi, Stage
+from compiler.codegen.kernel_abi import KernelAbi, Stage, order_text
 from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
@@ -308,8 +308,19 @@ def compile_kernel(
 
 
 def _laid_out(source: Array, order: IndexMap | None, beside: Beside | None) -> Array:
-    """An aligned array with a constant's elements, in `order` if one is given; large ones are
-    copied by `beside`."""
+    """An aligned array with a constant's elements, in `order` if one is given. `beside` has one for
+    all kernels of its build that read them so, and copies large ones."""
+    if beside is None:
+        return _filled(source, order)
+    at = source.__array_interface__
+    how = None if order is None else order_text(order)
+    key = (at["data"][0], source.shape, source.strides, source.dtype.str, how)
+    if key not in beside.arrays:  # which keeps the source, so that nothing else is at its address
+        beside.arrays[key] = source, _filled(source, order, beside)
+    return beside.arrays[key][1]
+
+
+def _filled(source: Array, order: IndexMap | None, beside: Beside | None = None) -> Array:
     out = aligned_empty(source.shape if order is None else order.shape, source.dtype)
 
     def fill() -> None:
