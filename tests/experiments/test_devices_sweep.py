@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,26 @@ def test_a_program_that_dies_there_is_a_row(
         assert rows["cpu"].tolist() == ["Test CPU"] * 3
 
 
+@contextmanager
+def _heard(number: signal.Signals) -> Iterator[None]:
+    """A signal is not ignored, by this process and by what it starts."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 class _Process:
     """A server in a process of its own, which may be killed."""
 
     def __init__(self, file: Path, port: int = 0) -> None:
         words = ["serve", "--token-file", str(file), "--port", str(port)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.cli", *words], stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+        with _heard(signal.SIGINT):  # shells have what they start in the background ignore it
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "experiments.cli", *words], stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+            )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:"), line
@@ -123,10 +135,13 @@ class _Process:
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
         assert self.process.stdout is not None
-        self.process.send_signal(how)
-        code = self.process.wait(20)
-        self.process.stdout.close()
-        return code
+        with self.process.stdout:
+            self.process.send_signal(how)
+            try:
+                return self.process.wait(20)
+            finally:  # nothing of it is left to the tests that follow
+                self.process.kill()
+                self.process.wait(20)
 
 
 @pytest.mark.thorough
