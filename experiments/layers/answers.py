@@ -19,8 +19,8 @@ from .long_file import Kind, Line, LongFile, beside, read_long
 if TYPE_CHECKING:
     import pandas as pd
 
-_TEXT = ("run_id", "config_hash", "right", "kl")
-_KIND = Kind("file of answers", _TEXT, _TEXT, "dtypelab train with qat")
+_TEXT = ("run_id", "config_hash", "right", "kl", "groups")
+_KIND = Kind("file of answers", _TEXT, _TEXT, "dtypelab train with qat", later=("groups",))
 POST = "post-training "
 """What the systems begin with that were not trained."""
 QAT = "qat "
@@ -34,23 +34,40 @@ def answers_path(results: str | os.PathLike[str]) -> Path:
 @dataclass(frozen=True, eq=False)
 class Answers:
     """Of every test example: whether the answer was right, and the Kullback-Leibler divergence of
-    the network's classes from those of the model file in float32, in nats (of three digits)."""
+    the network's classes from those of the model file in float32, in nats (of three digits);
+    `groups`: the number of what it shows, if several show the same."""
 
     right: NDArray[np.bool_]
     kl: NDArray[np.float64]
+    groups: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, scores: NDArray[Any], float32: NDArray[Any], labels: NDArray[Any]) -> Answers:
+    def of(
+        cls, scores: NDArray[Any], float32: NDArray[Any], labels: NDArray[Any],
+        groups: NDArray[np.int64] | None = None,
+    ) -> Answers:  # fmt: skip
         """Those of scores [n, classes]."""
         wanted, found = log_shares(float32), log_shares(scores)
         kl = (np.exp(wanted) * (wanted - found)).sum(axis=1)
-        return cls(scores.argmax(axis=1) == labels, kl)
+        return cls(scores.argmax(axis=1) == labels, kl, groups)
 
     def line(self, run_id: str, config_hash: str) -> Line:
         """As a line of the file."""
         right = "".join("01"[int(r)] for r in self.right)
         kl = " ".join(f"{v:.3g}" for v in self.kl)
-        return {"run_id": run_id, "config_hash": config_hash, "right": f"r{right}", "kl": kl}
+        groups = "" if self.groups is None else " ".join(map(str, self.groups))
+        named = {"run_id": run_id, "config_hash": config_hash}
+        return {**named, "right": f"r{right}", "kl": kl, "groups": groups}
+
+    def each(self, measure: str) -> NDArray[np.float64]:
+        """A number for each group, or example, if each is for itself: by "top1" the share of right
+        answers, by "kl" the mean divergence."""
+        values = self.right.astype(np.float64) if measure == "top1" else self.kl
+        if self.groups is None:
+            return values
+        _, of = np.unique(self.groups, return_inverse=True)
+        means: NDArray[np.float64] = np.bincount(of, values) / np.bincount(of)
+        return means
 
 
 class AnswersFile(LongFile):
@@ -66,6 +83,7 @@ def read_answers(path: str | os.PathLike[str]) -> dict[str, Answers]:
         str(r["config_hash"]): Answers(
             np.array([c == "1" for c in str(r["right"])[1:]]),
             np.array(str(r["kl"]).split(), np.float64),
+            np.array(str(r["groups"]).split(), np.int64) if r["groups"] else None,
         )
         for r in table.to_dict("records")
     }
@@ -90,7 +108,8 @@ class Gain:
         best: the system without training that is best by it, of those judged alike. reached: what
             that reaches; mean: what training does, over its seeds.
         gain: by how much training is better. low, high: its 95 % interval (Student's t, over the
-            test examples, paired: of each the mean over the seeds less the best one's).
+            test examples, paired: of each the mean over the seeds less the best one's; of examples
+            in groups over these, of each the mean).
     """
 
     model: str
@@ -115,9 +134,9 @@ def gains(rows: pd.DataFrame, answers: dict[str, Answers]) -> list[Gain]:
         trained = of_model[of_model["system"].str.startswith(QAT)]
         for system, runs in trained.groupby("system", sort=False):
             for measure, sign in (("top1", 1.0), ("kl", -1.0)):
-                each = [sign * _each(answers[str(h)], measure) for h in runs["config_hash"]]
+                each = [sign * answers[str(h)].each(measure) for h in runs["config_hash"]]
                 rest = {
-                    str(r["system"]): sign * _each(answers[str(r["config_hash"])], measure)
+                    str(r["system"]): sign * answers[str(r["config_hash"])].each(measure)
                     for r in post.to_dict("records")
                 }
                 if not rest:
@@ -135,7 +154,3 @@ def gains(rows: pd.DataFrame, answers: dict[str, Answers]) -> list[Gain]:
                     )
                 )  # fmt: skip
     return found
-
-
-def _each(a: Answers, measure: str) -> NDArray[np.float64]:
-    return a.right.astype(np.float64) if measure == "top1" else a.kl

@@ -31,12 +31,14 @@ Line = dict[str, Value]
 @dataclass(frozen=True)
 class Kind:
     """A kind of such files: what one is called ("layers file"), its columns (`run_id` and
-    `config_hash` are among them), which of them hold texts, and what writes one, for errors."""
+    `config_hash` are among them), which of them hold texts, what writes one, for errors, and which
+    columns, of texts, files of earlier versions lack: they are read as empty."""
 
     what: str
     columns: tuple[str, ...]
     texts: tuple[str, ...]
     made_by: str
+    later: tuple[str, ...] = ()
 
 
 class LongFile:
@@ -128,6 +130,7 @@ def read_long(path: str | os.PathLike[str], kind: Kind) -> pd.DataFrame:
         raise ConfigError(f"there is no {kind.what} {path}; {kind.made_by} writes one")
     if is_parquet(path):
         table = read_parquet(path)
+        table = table.assign(**{n: "" for n in kind.later if n not in table.columns})
         if tuple(table.columns) != kind.columns:
             raise ConfigError(f"{path} is not a {kind.what} of this version; choose another name")
         return table
@@ -153,6 +156,6 @@ def _values(name: str, cells: Cells, path: str | os.PathLike[str], kind: Kind) -
 
 def _cells(path: Path, kind: Kind) -> Cells:
     cells = read_cells(read_bytes(path, f"the {kind.what}", most=RESULTS), path)
-    if not set(kind.columns) <= set(cells.names):
+    if not set(kind.columns) - set(kind.later) <= set(cells.names):
         raise ConfigError(f"{path} is not a {kind.what} of this version; choose another name")
     return cells

@@ -31,6 +31,8 @@ class Examples:
         x, x_test: float32 inputs [n, ...].
         y, y_test: the number of each one's class, int64 [n]; None of data without labels, which
             float32's answers stand in for.
+        group_test: int64 [n] numbers of what test examples show: those of one number, such as views
+            of one photograph, count together where intervals are given; None: each for itself.
     """
 
     name: str
@@ -39,11 +41,12 @@ class Examples:
     y: NDArray[np.int64] | None
     x_test: Floats
     y_test: NDArray[np.int64] | None
+    group_test: NDArray[np.int64] | None = None
 
 
 def examples(name: str, folder: Path | None = None) -> Examples:
     """Examples by name, or of an .npz file with arrays x, y, x_test and y_test, or without labels
-    x and x_test; a relative path counts from `folder`.
+    x and x_test, and group_test if it has that; a relative path counts from `folder`.
 
     Raises:
         ConfigError: there are none, or the arrays are missing or do not fit together.
@@ -71,7 +74,7 @@ def examples(name: str, folder: Path | None = None) -> Examples:
     y, y_test = (_labels(name, k, arrays) if labelled else None for k in ("y", "y_test"))
     if x.shape[1:] != x_test.shape[1:]:
         raise ConfigError(f"{name}: x {x.shape} and x_test {x_test.shape} differ in shape")
-    return Examples(path.stem, sha256(path), x, y, x_test, y_test)
+    return Examples(path.stem, sha256(path), x, y, x_test, y_test, _groups(name, arrays))
 
 
 def _inputs(name: str, key: str, array: NDArray[Any]) -> Floats:
@@ -91,3 +94,18 @@ def _labels(name: str, key: str, arrays: dict[str, NDArray[Any]]) -> NDArray[np.
             f"{y.dtype} of shape {y.shape}"
         )
     return y.astype(np.int64)
+
+
+def _groups(name: str, arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+    groups = arrays.get("group_test")
+    if groups is None:
+        return None
+    count = len(arrays["x_test"])
+    if groups.dtype.kind not in "iu" or groups.shape != (count,):
+        raise ConfigError(
+            f"{name}: group_test must be a whole number for each of the {count} inputs of x_test, "
+            f"not {groups.dtype} of shape {groups.shape}"
+        )
+    if len(np.unique(groups)) < 2:
+        raise ConfigError(f"{name}: group_test must tell two groups or more apart")
+    return groups.astype(np.int64)

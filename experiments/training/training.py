@@ -130,7 +130,9 @@ def _answers(run: Run, spec: TrainSpec, trained: Trained) -> Answers:
     """What came of a run, example by example."""
     known = float32_scores(run.path, run.model_sha256, spec.data, spec.threads)
     labels = test_labels(run, spec.data, spec.threads)
-    return Answers.of(trained.scores, known[: run.n_test], labels)
+    groups = spec.data.group_test
+    groups = None if groups is None else groups[: run.n_test]
+    return Answers.of(trained.scores, known[: run.n_test], labels, groups)
 
 
 def _within(progress: Tell | None, run: Run, before: int, total: int) -> Tell:
