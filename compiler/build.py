@@ -90,6 +90,7 @@ PIPELINE = register(
             Stage("heads", "the same",
                   (pass_("GroupQueries", when=lambda job: job.deterministic,
                          note="unless roundings are stochastic"),)),
+            Stage("written-out steps", "the same", passes("CombineSlices")),
             Stage("stronger", "the same", passes(
                   "CanonicalizeOps", "FoldScaleAxis", "EliminateCommonSubexpr",
                   "CombineParallelConv2D", "CombineParallelDense", "CombineParallelBatchMatmul"),

@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.combine_parallel": [
             "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense",
         ],
+        "compiler.transform.combine_slices": ["CombineSlices"],
         "compiler.transform.dead_code": ["DeadCodeElimination"],
         "compiler.transform.eliminate_common": ["EliminateCommonSubexpr"],
         "compiler.transform.fold_batch_norm": ["FoldBatchNorm"],

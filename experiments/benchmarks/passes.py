@@ -54,8 +54,9 @@ def actions() -> dict[str, Callable[[IRModule], object]]:
         transform.InferType, transform.SimplifyInference, transform.FoldConstant,
         transform.FoldBatchNorm, transform.DeadCodeElimination, transform.CanonicalizeOps,
         transform.FoldScaleAxis, transform.EliminateCommonSubexpr, transform.CombineParallelConv2D,
-        transform.CombineParallelDense, transform.CombineParallelBatchMatmul, transform.Inline,
-        transform.LambdaLift, transform.AlterOpLayout, transform.FuseOps,
+        transform.CombineParallelDense, transform.CombineParallelBatchMatmul,
+        transform.CombineSlices, transform.Inline, transform.LambdaLift, transform.AlterOpLayout,
+        transform.FuseOps,
     ]  # fmt: skip
     made: dict[str, Callable[[IRModule], object]] = {p.name: p for p in (make() for make in passes)}
     return made | {"verify": compiler.verify, "astext": IRModule.astext}
