@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.scheduling import Schedule
+from compiler.scheduling.long_sums import TILES, steps_of_a_part, sum_by_parts, walk_parts
 from compiler.scheduling.select import consumer, is_widened
 from compiler.scheduling.tile import (
     UNROLLED_STEPS,
     Tile,
     column_guard,
     has_select,
+    index_vars_of,
     is_product,
     keeps_order,
 )
@@ -57,6 +59,9 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
         together = t.dot.steps if t.dot is not None else 1
         s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes, together)
         ((store, path, _),) = s.stage_stores(stage)
+    few = steps_of_a_part(store, path, t, caches)
+    part = sum_by_parts(s, stage, few) if few else None
+    ((store, path, _),) = s.stage_stores(stage)
     reader = _consumer(s, store)
     rank = len(store.idx)
     outer = s.loops(reader.stage)
@@ -84,9 +89,11 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
     else:
         order[t.lane_axis] = lane_out
         peeled.append(lane_out)
-    if t.pack is not None and lane_out in order and _constants_once(store, path, t, caches):
-        order.remove(lane_out)
-        order.insert(0, lane_out)
+    if lane_out in order:
+        at = 0 if part is not None else _walked_once(store, path, t, caches)
+        if at is not None:
+            order.remove(lane_out)
+            order.insert(at, lane_out)
     s.reorder(*order, *inside, lane_in)
     s.compute_at(stage, order[-1])
     o_block, o_lane = s.split(lane_in, t.lanes)
@@ -152,6 +159,11 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
     if t.widths and not is_widened(reader):
         x = inside[[k for k, _ in sorted(sizes.items())].index(t.widths[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
+    if part is not None:
+        if len(order) == 1:  # threads share out tiles of rows
+            several, _ = s.split(order[0], TILES)
+            s.peel(several)
+        walk_parts(s, stage, part)
 
 
 def _unroll_known(s: Schedule, name: str) -> None:
@@ -162,25 +174,41 @@ def _unroll_known(s: Schedule, name: str) -> None:
             loop.kind = "unroll"
 
 
-def _constants_once(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> bool:
-    """Whether all tiles should walk a part of the packed operand before the next part is fetched,
-    rather than all of it for every row of tiles: where it does not stay in the cache, if that
-    moves fewer bytes."""
-    weight = next(x for x in loads(store.value) if x.buffer is t.pack)
-    data = next((x for x in loads(store.value) if x.buffer is not t.pack), weight)
+def _walked_once(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> int | None:
+    """Where among the loops over tiles that over the lanes' blocks goes, if all tiles should walk a
+    part of the operand laid out in lanes before the next part is fetched, rather than all of it for
+    every row of tiles: where it does not stay in the cache, if that moves fewer bytes.
+
+    A copied operand that has a matrix for each of a batch is walked so within a matrix."""
+    held = t.pack if t.pack is not None else t.copy
+    if held is None:
+        return None
+    operands = list(loads(store.value))
+    if t.pack is not None:
+        weight = next(x for x in operands if x.buffer is held)
+    else:  # the copy is what the lanes' axis reads
+        weight = next(x for x in operands if path[t.lane_axis].var in index_vars_of(x))
+    data = next((x for x in operands if x is not weight), weight)
     extents = [f.extent.constant() for f in path]
-    size, others = weight.buffer.size.constant() or 0, data.buffer.size.constant()
     rows = [k for k in range(len(store.idx)) if k not in (t.lane_axis, t.block_axis)]
-    if size * weight.dtype.nbytes <= caches.next:
-        return False
+    batch = []
+    if t.copy is not None:
+        batch = [k for k in rows if path[k].var in index_vars_of(weight)]
+        rows = [k for k in rows if k not in batch]
+        if batch != [*range(len(batch))]:
+            return None
+    each = math.prod(extents[k] or 1 for k in batch)
+    size, others = weight.buffer.size.constant() or 0, data.buffer.size.constant()
+    if size // each * weight.dtype.nbytes <= caches.next:
+        return None
     if others is None or any(extents[k] is None for k in rows):
-        return True
+        return len(batch)
     widths = dict(t.widths)
     tiles = math.prod(-(-(extents[k] or 1) // widths.get(k, 1)) for k in rows)
     parts = -(-(extents[t.lane_axis] or 1) // (t.lanes * t.blocks))
-    held = others * data.dtype.nbytes <= caches.next
-    again = others * data.dtype.nbytes * (1 if held else parts)
-    return size * weight.dtype.nbytes * (tiles - 1) > again
+    stays = others // each * data.dtype.nbytes <= caches.next
+    again = others * data.dtype.nbytes * (1 if stays else parts)
+    return len(batch) if size * weight.dtype.nbytes * (tiles - 1) > again else None
 
 
 def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches) -> int:
