@@ -57,7 +57,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     if t.copy is not None:
         together = t.dot.steps if t.dot is not None else 1
-        s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes, together)
+        s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes, together, t.reduce_block)
         ((store, path, _),) = s.stage_stores(stage)
     few = steps_of_a_part(store, path, t, caches)
     part = sum_by_parts(s, stage, few) if few else None
@@ -150,7 +150,12 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
         # Which taps of a column lie in the padding is known at build time in the outermost tiles.
         s.unroll(reduce[-1])
         if is_product(store):  # other loads are few enough to be merged across taps
-            data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
+            lanes = path[t.lane_axis].var
+            data = next(
+                n.buffer
+                for n in loads(store.value)
+                if n.buffer is not t.pack and not (t.copy is not None and lanes in index_vars_of(n))
+            )
             s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
     elif (has_select(store) and not t.skew[0]) or _few_taps(store, path, t):
         s.unroll(reduce[-1])

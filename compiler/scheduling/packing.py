@@ -13,12 +13,14 @@ class PackPrimitives(LoopPrimitives):
     """pack, copy_in_blocks, skew, fill."""
 
     def copy_in_blocks(
-        self, stage: str, buffer: Buffer, axis: int, lanes: int, steps: int = 1
+        self, stage: str, buffer: Buffer, axis: int, lanes: int, steps: int = 1, group: int = 0
     ) -> Buffer:
         """Let `stage` read `buffer` from a temporary in which `lanes` neighbours along its output
         `axis` lie together, in the order in which the reduction walks them; the stages
         `<stage>.<buffer>` and, if the axis ends within a block, `<stage>.<buffer>.rest` copy. Of
-        the first loop of the reduction, `steps` neighbours, which must divide it, are innermost.
+        the first loop of the reduction, `steps` neighbours, which must divide it, are innermost;
+        if there are others, and `group` divides it, it is walked in groups of as many neighbours,
+        inside the others.
 
         The twin of `pack` for data that is not known at build time. The end of the last block is
         left as it is: `fill` may multiply it, and nobody reads the result. Reads of the buffer that
@@ -48,6 +50,11 @@ class PackPrimitives(LoopPrimitives):
         outer, walked = ([v.extent or Index.of(1) for v in vs] for vs in (shared, inner))
         if steps > 1:
             walked[0] = Index.of((walked[0].constant() or 0) // steps)
+        length = walked[0].constant() if walked else None
+        grouped = steps == 1 and group > 1 and len(inner) > 1
+        grouped = grouped and length is not None and length > group and length % group == 0
+        if grouped:
+            walked = [Index.of((length or 0) // group), *walked[1:], Index.of(group)]
         shape = (*outer, Index.of(-(-n // lanes)), *walked, Index.of(lanes))
         shape += (Index.of(steps),) if steps > 1 else ()
         blocks = Buffer(f"{buffer.name}_blocks", shape, buffer.dtype, align=64)
@@ -71,6 +78,12 @@ class PackPrimitives(LoopPrimitives):
                 m[inner[0]] = several * steps + step
                 order[len(shared) + 1] = several
                 order.append(step)
+            if grouped:
+                several = Var(fresh[inner[0]].name, walked[0])
+                near = Var(f"{name}.near", group)
+                m[inner[0]] = several * group + near
+                order[len(shared) + 1] = several
+                order.insert(len(order) - 1, near)
             idx = [Index.of(v) for v in order]
             idx[len(shared)] = block + first
             node: Stmt = Store(name, blocks, tuple(idx), subst(load, m))
@@ -84,6 +97,8 @@ class PackPrimitives(LoopPrimitives):
                 return None
             first, *rest = inner
             at = (first // steps, *rest, lane % lanes, first % steps) if steps > 1 else ()
+            if grouped:
+                at = (first // group, *rest, first % group, lane % lanes)
             at = at or (*inner, lane % lanes)
             return Load(blocks, tuple(map(Index.of, (*shared, lane // lanes, *at))))
 

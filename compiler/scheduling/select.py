@@ -17,9 +17,9 @@ from dataclasses import replace
 from compiler.scheduling import Schedule
 from compiler.scheduling.dot_tile import along_data, dot_product_for, over_windows, window_of
 from compiler.scheduling.tile import (
-    CONTIGUOUS_STEP,
     Tile,
     axes_of,
+    channel_block,
     column_guard,
     guards,
     has_select,
@@ -28,6 +28,7 @@ from compiler.scheduling.tile import (
     pixel_tile,
     reads_of,
     registers,
+    step_of_channels,
     tileable_axis,
 )
 from compiler.scheduling.unpacked_tiles import (
@@ -100,7 +101,7 @@ def _tile_for(
     data = next(x for x in operands if x is not weight)
     axes = axes_of(store, weight or operands[1], data)
     if weight is None:
-        found = None if guards(path) else copied(store, path, operands, target)
+        found = copied(store, path, operands, target)
         return found or without_packing(store, path, axes, operands, target)
     skipping = guards(path)
     reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
@@ -134,7 +135,7 @@ def _tile_for(
         tile = Tile(lane.index, lanes, block, blocks, (), weight.buffer, 0, dot, skew)
         return over_windows(tile, x, registers(target) // blocks)
     spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
-    step = _reduce_block(data, reduction)
+    step = step_of_channels(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
     tile = replace(tile, run_time=() if skipping else run_time)
     if not column_guard(path, tile):
@@ -146,26 +147,9 @@ def _tile_for(
     unrolled = 2 if few and dot is not None else 1
     if dot is not None and registers(target) < 8:
         unrolled = max(1, step // dot.steps)  # a loop's end costs as much as a product
-    elif dot is not None and step > _channel_block(data, reduction):
-        unrolled = max(unrolled, _channel_block(data, reduction) // dot.steps)
+    elif dot is not None and step > channel_block(data, reduction):
+        unrolled = max(unrolled, channel_block(data, reduction) // dot.steps)
     return replace(tile, unrolled=unrolled)
-
-
-def _reduce_block(data: Load, reduction: list[Var]) -> int:
-    """How the first reduction axis is split first; 0: not, since it is not the data's last axis."""
-    x = _channel_block(data, reduction)
-    n = reduction[0].extent.constant() if reduction and reduction[0].extent is not None else None
-    if not x:
-        return CONTIGUOUS_STEP if reduction and data.idx[-1] == reduction[0] else 0
-    return x if n is not None and n <= x else max(x, CONTIGUOUS_STEP)
-
-
-def _channel_block(data: Load, reduction: list[Var]) -> int:
-    """x where the first reduction axis reads the data as [c // x, ..., c % x]; else 0."""
-    for a in data.idx[-1].terms if reduction else ():
-        if not isinstance(a, Var) and a.op == "%" and a.a == reduction[0]:
-            return a.b.const
-    return 0
 
 
 def consumer(s: Schedule, store: Store) -> Store | None:

@@ -189,3 +189,20 @@ def stride_of(x: Load, v: Var) -> int | None:
     if any(v in a.leaves() for a in flat.terms if not isinstance(a, Var)):
         return None
     return flat.terms.get(v, 0)
+
+
+def step_of_channels(data: Load, reduction: Sequence[Var]) -> int:
+    """How the first reduction axis is split first; 0: not, since it is not the data's last axis."""
+    x = channel_block(data, reduction)
+    n = reduction[0].extent.constant() if reduction and reduction[0].extent is not None else None
+    if not x:
+        return CONTIGUOUS_STEP if reduction and data.idx[-1] == reduction[0] else 0
+    return x if n is not None and n <= x else max(x, CONTIGUOUS_STEP)
+
+
+def channel_block(data: Load, reduction: Sequence[Var]) -> int:
+    """x where the first reduction axis reads the data as [c // x, ..., c % x]; else 0."""
+    for a in data.idx[-1].terms if reduction else ():
+        if not isinstance(a, Var) and a.op == "%" and a.a == reduction[0]:
+            return a.b.const
+    return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from compiler.scheduling.dot_tile import dot_product_for
 from compiler.scheduling.tile import (
@@ -13,12 +14,14 @@ from compiler.scheduling.tile import (
     Tile,
     axes_of,
     best_width,
+    column_guard,
     guards,
     index_vars_of,
     is_wide,
     reads_of,
     registers,
     spatial_tile,
+    step_of_channels,
     stride_of,
     tileable_axis,
 )
@@ -26,6 +29,7 @@ from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Gather, IndexValue, Load, walk
 from compiler.tensor.stmt import For, Store
+from compiler.types.dtypes import FLOAT32, FLOAT64
 
 SHARED_COPY = 8
 """Outputs that must share an element of an operand for a copy of it to pay."""
@@ -114,8 +118,14 @@ def scalar_tile(store: Store, path: Sequence[For], constants: Collection[Buffer]
 
 
 def copied(store: Store, path: Sequence[For], operands: list[Load], target: Target) -> Tile | None:
-    """No operand is constant: one of them is copied in blocks, if enough outputs share a copy."""
+    """No operand is constant: one of them is copied in blocks, if enough outputs share a copy.
+
+    Where padding is skipped, sums are of floats that go by channels and taps as `step_of_channels`
+    says."""
     most = target.vector_bytes // store.buffer.dtype.nbytes
+    skipping = guards(path)
+    if skipping and store.buffer.dtype not in (FLOAT32, FLOAT64):
+        return None
     for weight, data in (operands, operands[::-1]):
         axes = axes_of(store, weight, data)
         lane = axes[-1]
@@ -123,14 +133,20 @@ def copied(store: Store, path: Sequence[For], operands: list[Load], target: Targ
         shared = math.prod(a.extent or 1 for a in rows)
         if not is_wide(lane) or lane.other or not lane.constant or shared < SHARED_COPY:
             continue
-        dot = dot_product_for(store, target, [f.var for f in path[len(store.idx) :]], data, weight)
+        rows = [a for a in rows if tileable_axis(path, a.index)]
+        reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
+        dot = None if skipping else dot_product_for(store, target, reduction, data, weight)
         most = dot.loops["o"] if dot is not None else most
-        blocks = min(4, -(-(lane.extent or 1) // most))
-        spatial = spatial_tile(rows, registers(target) // blocks)
-        step = CONTIGUOUS_STEP
-        return Tile(
-            lane.index, most, lane.index, blocks, spatial, None, step, dot, copy=weight.buffer
+        block, blocks = lane.index, min(4, -(-(lane.extent or 1) // most))
+        partner = next(
+            (a for a in axes[:-1] if a.constant and not a.other and (a.extent or 1) >= 2), None
         )
+        if blocks == 1 and partner is not None and registers(target) >= 4:
+            block, blocks = partner.index, 2
+        spatial = spatial_tile(rows, registers(target) // blocks)
+        step = step_of_channels(data, reduction) if skipping else CONTIGUOUS_STEP
+        tile = Tile(lane.index, most, block, blocks, spatial, None, step, dot, copy=weight.buffer)
+        return replace(tile, unrolled=1) if column_guard(path, tile) else tile
     return None
 
 
