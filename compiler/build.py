@@ -27,6 +27,7 @@ from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
+from compiler.tensor.intrinsic import Intrinsic
 from compiler.transform.instantiate import with_sizes
 from compiler.transform.preparation import prepare
 from compiler.types.dtypes import INT8, INT16, UINT8, DType
@@ -54,9 +55,17 @@ class Job:
     @property
     def bytes(self) -> DType:
         """The bytes that the target's best dot product multiplies by int8."""
-        every = for_target(self.target)
-        known = [i.operand_dtypes for i in every if i.steps]
-        return next(data for data, weight in known if {data, weight} <= {UINT8, INT8})
+        return self._of_bytes.operand_dtypes[0]
+
+    @property
+    def widens(self) -> bool:
+        """Whether that widens them to int16, in pairs of which the target multiplies, too."""
+        return self.pairs and self._of_bytes.widens
+
+    @property
+    def _of_bytes(self) -> Intrinsic:
+        every = (i for i in for_target(self.target) if i.steps)
+        return next(i for i in every if {*i.operand_dtypes} <= {UINT8, INT8})
 
 
 def pass_(name: str, **how: Any) -> Step:
@@ -101,6 +110,8 @@ PIPELINE = register(
             Stage("custom datatypes", "the same",
                   (pass_("RepresentCustomDtypes", given=lambda job: (forms_of(job.lowerings),)),)),
             Stage("layouts", "the same", (
+                  pass_("WidenBytes", when=lambda job: job.widens,
+                        note="where dot products of bytes are made of those of int16"),
                   pass_("FoldZeroPoint", given=lambda job: (job.bytes,)),
                   pass_("AlterOpLayout", given=lambda job: (job.target,),
                         when=lambda job: job.deterministic, note="unless roundings are stochastic"),

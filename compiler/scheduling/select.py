@@ -139,7 +139,11 @@ def _tile_for(
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
     tile = replace(tile, run_time=() if skipping else run_time)
     if not column_guard(path, tile):
-        return tile
+        if not target.architecture.unrolled:
+            return tile
+        block = _channel_block(data, reduction)  # places in it are constants then
+        steps = dot.steps if dot is not None else 1
+        return replace(tile, unrolled=max(target.architecture.unrolled, block // steps))
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
     # accumulators, or where a step takes several blocks of channels: places in them are constants
     # then.

@@ -45,6 +45,7 @@ class Architecture:
         vector_constraint: what inline assembly calls a vector register; empty: none is known.
         block: the most channels of a block of data; 0: as many as a vector has lanes of 32 bits.
         look_ups: whether a result is looked up sooner than it is computed in floats.
+        unrolled: reduction steps in the body of an innermost loop; 0: as schedules like.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
     """
 
@@ -62,6 +63,7 @@ class Architecture:
     relocation: str = "pic"
     block: int = 0
     look_ups: bool = False
+    unrolled: int = 0
     more: tuple[str, ...] = ()
 
     @property
@@ -106,8 +108,11 @@ WASM32 = Architecture(
     "wasm32",
     pointer_bytes=4,
     isas=(("relaxed-simd", "relaxed_simd"), ("simd128", "simd128")),
+    unrolled=1,
     relocation="static",
 )
+"""LLVM writes the steps of a body sum by sum, and what compiles that keeps the order: of a tile's
+sums, operands of several steps are more than there are registers."""
 _FPV5 = "fp-armv8d16sp"
 THUMB = Architecture(
     "thumb",

@@ -44,6 +44,8 @@ class Intrinsic:
         out_lanes: the loops that are the result's lanes.
         order: the tile element held by lane k of the result (None: natural order).
         features: CPU features it needs.
+        widens: whether it widens bytes to int16, which the target multiplies more quickly if they
+            were stored so.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Intrinsic:
     out_lanes: tuple[str, ...] = ()
     order: tuple[int | None, ...] | None = None
     features: tuple[str, ...] = ()
+    widens: bool = False
     vars: dict[str, Var] = field(init=False)
     pattern: Store = field(init=False)
 
@@ -132,12 +135,13 @@ def dot_product(
     data: str = "uint8",
     weight: str = "int8",
     features: tuple[str, ...] = (),
+    widens: bool = False,
 ) -> Intrinsic:
     """The dot product c[o] += sum_i int32(a[o, i]) * int32(b[o, i]), o < lanes and i < steps.
 
     `emit(emitter, c, [a], [b])` gets vectors of `lanes` int32 and of `lanes * steps` values of
     dtype `data` and `weight`, i innermost. A broadcast `a` just ignores o. `emit` by language, or
-    None: see `Intrinsic`.
+    None, and `widens`: see `Intrinsic`.
     """
     c = Buffer("c", (Index.of(lanes),), INT32)
     a = Buffer("a", (Index.of(lanes), Index.of(steps)), DType.parse(data))
@@ -149,4 +153,6 @@ def dot_product(
 
     lane_loops = {"a": ("o", "i"), "b": ("o", "i")}
     loops = {"o": lanes, "i": steps}
-    return Intrinsic(name, loops, lane_loops, semantics, emit, ("o",), features=features)
+    return Intrinsic(
+        name, loops, lane_loops, semantics, emit, ("o",), features=features, widens=widens
+    )

@@ -33,7 +33,7 @@ def _pairs(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return e.bin("add", c, e.call(_PAIRS, "i32", 4, [a[0], b[0]]))
 
 
-DOT4 = dot_product("dot4.wasm", 4, _bytes, features=("simd128",))
+DOT4 = dot_product("dot4.wasm", 4, _bytes, features=("simd128",), widens=True)
 DOT2 = dot_product("dot2.wasm", 4, _pairs, 2, "int16", "int16", features=("simd128",))
 INTRINSICS = (DOT4, DOT2)
 
