@@ -63,8 +63,14 @@ class Job:
         return self.pairs and self._of_bytes.widens
 
     @property
+    def data_bits(self) -> int:
+        """Bits of data that a dot product of the target multiplies more quickly; 0: none does."""
+        every = for_target(self.target)
+        return next((i.data_bits for i in every if i.steps and i.data_bits), 0)
+
+    @property
     def _of_bytes(self) -> Intrinsic:
-        every = (i for i in for_target(self.target) if i.steps)
+        every = (i for i in for_target(self.target) if i.steps and not i.data_bits)
         return next(i for i in every if {*i.operand_dtypes} <= {UINT8, INT8})
 
 
@@ -110,6 +116,9 @@ PIPELINE = register(
             Stage("custom datatypes", "the same",
                   (pass_("RepresentCustomDtypes", given=lambda job: (forms_of(job.lowerings),)),)),
             Stage("layouts", "the same", (
+                  pass_("KnownBits", given=lambda job: (job.data_bits,),
+                        when=lambda job: bool(job.data_bits),
+                        note="where dot products of few bits are quicker"),
                   pass_("WidenBytes", when=lambda job: job.widens,
                         note="where dot products of bytes are made of those of int16"),
                   pass_("FoldZeroPoint", given=lambda job: (job.bytes,)),

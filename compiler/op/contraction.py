@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from compiler.op.common import require
-from compiler.types.dtypes import INT8, UINT8, DType
+from compiler.tensor.expr import Expr
+from compiler.types.dtypes import INT8, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType, shape_text
 
 
@@ -31,6 +33,28 @@ def result_dtype(op: str, x: DType, w: DType, out_dtype: str, zero_point: int = 
     )
     require(not zero_point or x.is_integer, f"{op}: input_zero_point is for integer data, not {x}")
     return out
+
+
+def check_bits(op: str, x: DType, bits: int, filling: int = 0) -> None:
+    """Check that data have an attribute `input_bits` that goes with their dtype, and so does what
+    fills padding.
+
+    Raises:
+        TypeInferenceError: it does not.
+    """
+    if bits:
+        text = f"{op}: input_bits is 0, or 1 to 8 for uint8 data, not {bits} for {x}"
+        require(x == UINT8 and 1 <= bits <= 8, text)
+        fits = 0 <= filling < 1 << bits
+        require(fits, f"{op}: {filling}, which stands for zero, has more than {bits} bits")
+
+
+Integers = TypeVar("Integers", Array, Expr)
+
+
+def low_bits(x: Integers, bits: int) -> Integers:
+    """The low `bits` of integers; 0: all of them."""
+    return x & ((1 << bits) - 1) if bits else x
 
 
 def check_bias(op: str, types: Sequence[TensorType], channels: int, dtype: DType) -> None:

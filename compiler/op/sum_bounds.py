@@ -8,7 +8,7 @@ reach: no narrower accumulator holds every sum. Taps in the padding contribute n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,13 @@ class Known:
     def above(self, zero_point: int) -> tuple[int, int]:
         """Its range, counted from a zero point."""
         return self.low - zero_point, self.high - zero_point
+
+    def low_bits(self, bits: int) -> Known:
+        """What is known of its low bits; 0: of all. Its zero point has no others."""
+        most = (1 << bits) - 1
+        if not bits or 0 <= self.low <= self.high <= most:
+            return self
+        return replace(self, low=0, high=most, data=None if self.data is None else self.data & most)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ LEAST = {INT8: -128, UINT8: 0}
 
 def for_dot_products(s: Schedule, target: Target, constants: Collection[Buffer] = ()) -> None:
     """Let every sum of products of two computed operands of bytes multiply plain bytes."""
-    dots = [i for i in for_target(target) if i.steps and set(i.operand_dtypes) <= {*LEAST}]
+    every = (i for i in for_target(target) if i.steps and not i.data_bits)
+    dots = [i for i in every if set(i.operand_dtypes) <= {*LEAST}]
     if not dots:
         return
     dot = dots[0]

@@ -18,7 +18,7 @@ from compiler.scheduling.tile import (
 from compiler.symbolic import Index, Var
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
-from compiler.tensor.expr import Cast, Load, Select, walk
+from compiler.tensor.expr import BinOp, Cast, Expr, IntImm, Load, Select, walk
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import SLACK, For, Store
 
@@ -103,6 +103,13 @@ def _unclamped(i: Index) -> Index:
     return _unclamped(atom.a) * c
 
 
+def _plain(e: Expr) -> Expr:
+    """What is read, without a mask of bits and what padding holds instead."""
+    if isinstance(e, BinOp) and e.op == "And" and isinstance(e.b, IntImm):
+        e = e.a
+    return e.a if isinstance(e, Select) else e
+
+
 def dot_product_for(
     store: Store, target: Target, reduction: list[Var], data: Load, weight: Load
 ) -> Intrinsic | None:
@@ -111,7 +118,7 @@ def dot_product_for(
     if keeps_order(store):
         return None
     casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
-    if [n.a if isinstance(n, Select) else n for n in casts] != [data, weight]:
+    if [_plain(n) for n in casts] != [data, weight]:
         return None
     first = reduction[0].extent if reduction else Index()
     n = first.constant() if first is not None else None

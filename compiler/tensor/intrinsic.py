@@ -46,6 +46,7 @@ class Intrinsic:
         features: CPU features it needs.
         widens: whether it widens bytes to int16, which the target multiplies more quickly if they
             were stored so.
+        data_bits: low bits of the data that a dot product multiplies; 0: all.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Intrinsic:
     order: tuple[int | None, ...] | None = None
     features: tuple[str, ...] = ()
     widens: bool = False
+    data_bits: int = 0
     vars: dict[str, Var] = field(init=False)
     pattern: Store = field(init=False)
 
@@ -136,23 +138,26 @@ def dot_product(
     weight: str = "int8",
     features: tuple[str, ...] = (),
     widens: bool = False,
+    data_bits: int = 0,
 ) -> Intrinsic:
     """The dot product c[o] += sum_i int32(a[o, i]) * int32(b[o, i]), o < lanes and i < steps.
 
     `emit(emitter, c, [a], [b])` gets vectors of `lanes` int32 and of `lanes * steps` values of
     dtype `data` and `weight`, i innermost. A broadcast `a` just ignores o. `emit` by language, or
-    None, and `widens`: see `Intrinsic`.
+    None, and `widens`: see `Intrinsic`. `data_bits`, unless 0: a[o, i] & (2**data_bits - 1) takes
+    the place of a[o, i], and `emit` has to cut the other bits off.
     """
     c = Buffer("c", (Index.of(lanes),), INT32)
     a = Buffer("a", (Index.of(lanes), Index.of(steps)), DType.parse(data))
     b = Buffer("b", (Index.of(lanes), Index.of(steps)), DType.parse(weight))
 
     def semantics(o: Var, i: Var) -> Store:
-        product = a[o, i].astype(INT32) * b[o, i].astype(INT32)
+        read = a[o, i] & ((1 << data_bits) - 1) if data_bits else a[o, i]
+        product = read.astype(INT32) * b[o, i].astype(INT32)
         return Store("", c, (o,), product, update="Add")
 
     lane_loops = {"a": ("o", "i"), "b": ("o", "i")}
     loops = {"o": lanes, "i": steps}
     return Intrinsic(
-        name, loops, lane_loops, semantics, emit, ("o",), features=features, widens=widens
+        name, loops, lane_loops, semantics, emit, ("o",), None, features, widens, data_bits
     )

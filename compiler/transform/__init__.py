@@ -24,6 +24,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.fold_constant": ["FoldConstant"],
         "compiler.transform.fold_scale_axis": ["FoldScaleAxis"],
         "compiler.transform.fold_zero_point": ["FoldZeroPoint"],
+        "compiler.transform.known_bits": ["KnownBits"],
         "compiler.transform.widen_bytes": ["WidenBytes"],
         "compiler.transform.fuse_attention": ["FuseAttention"],
         "compiler.transform.fuse_ops": ["FuseOps"],

@@ -66,6 +66,8 @@ def _gains(v: Call) -> bool:
     data, weight, *_ = v.args
     if not isinstance(weight, Constant) or tensor_type(data).dtype not in (INT8, UINT8):
         return False
+    if getattr(v.attrs, "input_bits", 0):
+        return False  # so few are quicker
     exact = v.attrs.accumulate == "sequential" and v.attrs.out_dtype == "int32"
     outputs, inputs = weight.data.shape[:2]
     wide = outputs >= LEAST_OUTPUTS and inputs % STEPS == 0

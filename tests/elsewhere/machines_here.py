@@ -15,4 +15,8 @@ def needs(target: str) -> pytest.MarkDecorator:
 
 
 WASM = ("wasm32 -runner=wasmtime", "wasm32 -runner=node")
-WASM_MACHINES = tuple(pytest.param(t, marks=needs(t), id=t.rpartition("=")[2]) for t in WASM)
+RELAXED = tuple(f"{t} -mattr=+relaxed-simd" for t in WASM)
+WASM_MACHINES, RELAXED_MACHINES = (
+    tuple(pytest.param(t, marks=needs(t), id=t.split("=")[1].split()[0]) for t in targets)
+    for targets in (WASM, RELAXED)
+)

@@ -170,6 +170,14 @@ CASES: list[Case] = [
         low=-100,
         high=100,
     ),
+    Case(
+        "nn.dense",
+        [("n", 8), (8, 8), (8,)],
+        {"out_dtype": "int32", "input_zero_point": 7, "input_bits": 7},
+        dtypes=((UINT8, INT8, I32),),
+        low=-128,
+        high=127,
+    ),
     Case("nn.matmul", [("n", 3, 4), (4, 2)]),
     Case("nn.matmul", [("n", 1, 3, 4), (3, 4, 2)]),
     Case("nn.matmul", [(4,), ("n", 4, 2)]),
@@ -273,6 +281,23 @@ CASES: list[Case] = [
         },
         dtypes=[(UINT8, INT8, I32)],
         high=100,
+    ),
+    *(
+        Case(
+            "nn.conv2d",
+            [("n", 2, 4, 5, 4), (16, 8, 3, 3), (16,)],
+            {
+                "data_layout": "NCHW4c",
+                "out_layout": "NCHW4c",
+                "padding": (1, 1, 1, 0),
+                **zero,
+                "out_dtype": "int32",
+                "input_bits": 7,
+            },
+            dtypes=[(UINT8, INT8, I32)],
+            high=255,
+        )
+        for zero in ({"padding_value": 127}, {"input_zero_point": 9})
     ),
     # ---- normalization and reduction
     Case("nn.batch_norm", [("n", 3, 2), (3,), (3,), (3,), (3,)], low=0.5, high=2),

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import need_constant, require, require_rank, type_of
-from compiler.op.contraction import check_bias, result_dtype
+from compiler.op.contraction import check_bias, check_bits, low_bits, result_dtype
 from compiler.op.facts import Contraction, Summation
 from compiler.op.gradients import windows as rules
 from compiler.op.layout import block_of, blocked, unblocked
@@ -49,6 +49,7 @@ class Conv2dAttrs:
             weights read (a filled-up last block); a blocked result has whole blocks only. Each
             group of blocked data starts a block, unless groups have one channel (depthwise).
         accumulate: how sums are formed (see `compiler.op.accumulate`).
+        input_bits: low bits of uint8 data that are multiplied; 0: all.
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -61,6 +62,7 @@ class Conv2dAttrs:
     data_layout: str = "NCHW"
     out_layout: str = "NCHW"
     accumulate: str = "sequential"
+    input_bits: int = 0
 
 
 def _windows(a: Conv2dAttrs, kernel: Sequence[Any]) -> tuple[Window, Window]:
@@ -92,6 +94,7 @@ def _infer(a: Conv2dAttrs, types: Sequence[TensorType]) -> TensorType:
     )
     check_bias("nn.conv2d", types, out_channels, dtype)
     check_mode("nn.conv2d", a.accumulate, dtype, x.dtype)
+    check_bits("nn.conv2d", x.dtype, a.input_bits, a.padding_value or a.input_zero_point)
     if ob == 1:
         return TensorType((x.shape[0], out_channels, *out), dtype)
     return TensorType((x.shape[0], out_channels // ob, *out, ob), dtype)
@@ -121,6 +124,7 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
     """
     s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
     g, o = a.groups, w.shape[0] // a.groups
+    x = low_bits(x, a.input_bits)
     if _apart(a, w.shape[1], block_of(a.data_layout)):
         n, held, height, width = (x := unblocked(x)).shape
         x = x.reshape(n, g, held // g, height, width)[:, :, : w.shape[1]]
@@ -192,7 +196,8 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
         n, _, y, z = idx[:4]
         oc = out_channel(idx)
         c, within = channel(idx, oc, ic)
-        data = s.read(n, c, [(y, kh), (z, kw)], *within).astype(t.dtype)
+        read = s.read(n, c, [(y, kh), (z, kw)], *within)
+        data = low_bits(read, a.input_bits).astype(t.dtype)
         if a.input_zero_point:
             data = data - a.input_zero_point
         weight = w[oc, ic, kh, kw].astype(t.dtype)
@@ -221,7 +226,7 @@ def _macs(_: Conv2dAttrs, types: Sequence[TensorType], result: TensorType) -> An
 
 def _integer_sums(a: Conv2dAttrs, known: Sequence[Known]) -> SumBounds:
     data, weights, *bias = known
-    w = constant("weights", weights)
+    data, w = data.low_bits(a.input_bits), constant("weights", weights)
     wy, wx = _windows(a, w.shape[2:])
     sizes = data.type.shape[2:4]
     if a.padding_value:  # which is one more number in the data

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import Sums, accumulation, check_mode, finished, staged, sums
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
-from compiler.op.contraction import check_bias, result_dtype
+from compiler.op.contraction import check_bias, check_bits, low_bits, result_dtype
 from compiler.op.facts import Contraction, Summation, onnx_node
 from compiler.op.gradients import contractions as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
@@ -33,11 +33,13 @@ class DenseAttrs:
         out_dtype: dtype of products, accumulator and result; empty: that of the operands.
         input_zero_point: integer that stands for zero in integer data.
         accumulate: how sums are formed (see `compiler.op.accumulate`).
+        input_bits: low bits of uint8 data that are multiplied; 0: all.
     """
 
     out_dtype: str = ""
     input_zero_point: int = 0
     accumulate: str = "sequential"
+    input_bits: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def _infer_dense(a: DenseAttrs, types: Sequence[TensorType]) -> TensorType:
     units = need_constant("nn.dense", "the number of units", w.shape[0])
     dtype = result_dtype("nn.dense", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
     check_bias("nn.dense", types, units, dtype)
+    check_bits("nn.dense", x.dtype, a.input_bits, a.input_zero_point)
     check_mode("nn.dense", a.accumulate, dtype, x.dtype)
     return TensorType((*x.shape[:-1], units), dtype)
 
@@ -104,6 +107,7 @@ def _infer_dense(a: DenseAttrs, types: Sequence[TensorType]) -> TensorType:
 def _dense(ar: Arithmetic, a: DenseAttrs, x: Array, w: Array, *bias: Array) -> Array:
     """acc = +0; for k ascending: acc = acc + x[..., k] * w[:, k]; then the bias."""
     s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
+    x = low_bits(x, a.input_bits)
     xs, ws = s.operand(x, ar.dtype, a.input_zero_point), s.operand(w, ar.dtype)
     acc = np.broadcast_to(s.start(), (*x.shape[:-1], w.shape[0]))
     for k in range(w.shape[1]):
@@ -115,7 +119,8 @@ def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buf
     t = _infer_dense(a, [type_of(v) for v in (x, w, *bias)])
 
     def factors(i: Any, k: Any) -> tuple[Expr, Expr]:
-        data = _above(x[(*i[:-1], k)].astype(t.dtype), a.input_zero_point)
+        given = low_bits(x[(*i[:-1], k)], a.input_bits)
+        data = _above(given.astype(t.dtype), a.input_zero_point)
         return data, w[i[-1], k].astype(t.dtype)
 
     last = (lambda *i: bias[0][i[-1]]) if bias else None
@@ -123,7 +128,8 @@ def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buf
         turned = b.compute("dense_weight", w.shape[::-1], w.dtype, lambda k, n: w[n, k])
 
         def value(*i: Any) -> Expr:
-            return x[(*i[:-2], i[-1])].astype(t.dtype) * turned[i[-1], i[-2]].astype(t.dtype)
+            given = low_bits(x[(*i[:-2], i[-1])], a.input_bits)
+            return given.astype(t.dtype) * turned[i[-1], i[-2]].astype(t.dtype)
 
         return staged_sum(b, "dense", t.shape, w.shape[1:], value, how, t.dtype, last)
     held = sums(a.accumulate, t.dtype, w.shape[1] + 1)
@@ -203,6 +209,7 @@ def _matmul_macs(_: MatmulAttrs, types: Sequence[TensorType], result: TensorType
 def _dense_sums(a: DenseAttrs, known: Sequence[Known]) -> SumBounds:
     data, weights, *bias = known
     last = constant("bias", bias[0]) if bias else None
+    data = data.low_bits(a.input_bits)
     return of_weights(data, a.input_zero_point, constant("weights", weights)[..., None], last)
 
 

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from compiler.target.emit import Emitter, Val
 from compiler.tensor.intrinsic import dot_product
 
+_SEVEN = "llvm.wasm.relaxed.dot.i8x16.i7x16.add.signed"
+"""i32x4.relaxed_dot_i8x16_i7x16_add_s: one instruction of x86 with AVX-VNNI and of ARM with dot
+products, a few of others; exact if the second operand has 7 bits."""
 _PAIRS = "llvm.wasm.dot"
 """i32x4.dot_i16x8_s: int16 multiplied and added in pairs; exact, but for (-32768)**2 twice."""
 
@@ -34,8 +37,18 @@ def _pairs(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
 
 
 DOT4 = dot_product("dot4.wasm", 4, _bytes, features=("simd128",), widens=True)
+
+
+def _seven_bits(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    """The factor that has to be within 0 and 127, lest the result depend on the machine, comes
+    second. Data of one pixel are masked once for all its outputs."""
+    data = e.bin("and", a[0], e.const(127, "i8", 16))
+    return e.call(_SEVEN, "i32", 4, [b[0], data, c])
+
+
 DOT2 = dot_product("dot2.wasm", 4, _pairs, 2, "int16", "int16", features=("simd128",))
-INTRINSICS = (DOT4, DOT2)
+DOT7 = dot_product("dot7.wasm", 4, _seven_bits, features=("relaxed-simd",), data_bits=7)
+INTRINSICS = (DOT7, DOT4, DOT2)
 
 
 def rounded(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
