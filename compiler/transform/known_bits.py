@@ -39,7 +39,7 @@ class KnownBits(FunctionPass):
             return b
         data, weight, *_ = v.args
         bytes_ = tensor_type(data).dtype == UINT8 and tensor_type(weight).dtype == INT8
-        plain = v.attrs.accumulate == "sequential" and getattr(v.attrs, "groups", 1) == 1
+        plain = v.attrs.accumulate == "sequential"
         if not bytes_ or not plain or v.attrs.input_bits or not isinstance(weight, Constant):
             return b
         filling = getattr(v.attrs, "padding_value", 0) or v.attrs.input_zero_point

@@ -18,9 +18,11 @@ from compiler.ir.expr import Call, IRModule
 from compiler.target.registry import Target
 from compiler.transform import FoldZeroPoint, KnownBits
 
+KINDS = ("dense", "conv", "grouped", "depthwise")
+
 
 def quantized(
-    kind: str, high: int, zero_point: int, pad: int = 0, groups: int = 1, seed: int = 0
+    kind: str, high: int, zero_point: int, pad: int = 0, seed: int = 0
 ) -> tuple[IRModule, Any]:
     """A layer of data quantized to 0 .. `high`, and data that reach the ends."""
     rng, b = np.random.default_rng(seed), FunctionBuilder()
@@ -29,9 +31,11 @@ def quantized(
     x = b.call("qnn.quantize", b.param("x", shape, "float32"), b.const(np.float32(1)), **how)
     attrs: dict[str, Any] = {"out_dtype": "int32", "input_zero_point": zero_point}
     kernel: tuple[int, ...] = ()
-    if kind == "conv":
+    groups = {"grouped": 2, "depthwise": 8}.get(kind, 1)
+    if kind != "dense":
         kernel, attrs = (3, 3), attrs | {"padding": (pad,) * 4, "groups": groups}
-    w = rng.choice(np.array([-128, 127, -1, 3], np.int8), (16, 8 // groups, *kernel))
+    outputs = 8 if kind == "depthwise" else 16
+    w = rng.choice(np.array([-128, 127, -1, 3], np.int8), (outputs, 8 // groups, *kernel))
     y = b.call("nn.dense" if kind == "dense" else "nn.conv2d", x, b.const(w), **attrs)
     values = rng.choice(np.array([-1, 0, high, high + 1, zero_point]), shape) - zero_point
     return IRModule({"main": b.finish(y)}), values.astype(np.float32)
@@ -45,7 +49,7 @@ def bits(mod: IRModule) -> int:
 
 
 @given(
-    st.sampled_from(["dense", "conv"]),
+    st.sampled_from(KINDS),
     st.integers(1, 255),
     st.data(),
     st.integers(0, 1),
@@ -60,11 +64,6 @@ def test_only_those_that_have_no_more(
     np.testing.assert_array_equal(compiler.evaluate(told, x), compiler.evaluate(mod, x))
     folded = FoldZeroPoint()(told)
     np.testing.assert_array_equal(compiler.evaluate(folded, x), compiler.evaluate(mod, x))
-
-
-def test_groups_stay() -> None:
-    mod, _ = quantized("conv", 127, 0, groups=2)
-    assert KnownBits(7)(mod) is mod
 
 
 def test_what_is_told_cuts_other_bits_off() -> None:
