@@ -16,7 +16,7 @@ from compiler.codegen.standalone import Standalone, weights_file
 from compiler.errors import ConfigError, UnsupportedError, unknown
 from compiler.exporting import FORMS, build_files, microcontroller, texts
 from compiler.exporting.interface import Interface, check_name
-from compiler.exporting.microcontroller import Needs
+from compiler.exporting.needs import Needs, check_memory, needs_elsewhere
 from compiler.files.writing import check_folder, write_folder
 from compiler.ir.expr import IRModule
 from compiler.runtime.program import Program
@@ -36,7 +36,8 @@ class Exported:
         target: what the code is for.
         arena_bytes: memory that a call needs; None: that depends on symbolic dimensions.
         weights_bytes: of constants, wherever they are.
-        needs: memory of a microcontroller; None: it is for something else, or there is no linker.
+        needs: memory that the program takes; None: it is for no microcontroller and no bounds were
+            given, or there is no linker for one.
     """
 
     folder: Path
@@ -88,11 +89,14 @@ def export(
         dtype_lowering: how custom datatypes are computed, as for `compiler.build`.
         threads: 1, as there are no others yet.
         force: write into a folder that is there.
-        flash, ram: bytes that a microcontroller has; None: those of the board that QEMU emulates.
+        flash, ram: bytes that there are; None: those of the board that QEMU emulates, if it is for
+            a microcontroller, else any. In flash are code and constants (of C, whose code is not
+            compiled, constants alone), in RAM the arena, inputs, outputs and data that is written
+            (on a microcontroller the stack, too).
 
     Raises:
         ConfigError: the folder is there already or cannot be written, an argument is wrong, or the
-            program does not fit a microcontroller's memory.
+            program does not fit the memory that there is.
         UnsupportedError: unknown target, control flow, registered functions, or more threads.
         LoweringError: an operator or a format has no lowering, a format's functions are in a
             library that cannot be taken along, or the system has no compiler or linker.
@@ -113,7 +117,7 @@ def export(
                 "weights of microcontrollers are in flash, with the code: leave weights='file' out"
             )
     files = _files(interface, content, wanted)
-    need = _memory(interface, files, flash, ram)
+    need = _memory(interface, files, constants.offsets[-1], flash, ram)
     if mapped:
         whole = weights_file(program.constants, constants.offsets)
         files[f"{name}.weights"] = (whole, "the weights, which callers give")
@@ -128,24 +132,28 @@ def export(
 
 
 def _memory(
-    i: Interface, files: Mapping[str, tuple[bytes, str]], flash: int | None, ram: int | None
+    i: Interface,
+    files: Mapping[str, tuple[bytes, str]],
+    weights: int,
+    flash: int | None,
+    ram: int | None,
 ) -> Needs | None:
-    """What a program for a microcontroller needs, which must be there."""
+    """What a program needs, which must be there."""
     target = i.program.target
     if target.architecture is not THUMB:
-        if flash is not None or ram is not None:
-            raise ConfigError(
-                f"flash and RAM are bounds of microcontrollers, and {str(target)!r} is none: leave "
-                "them out"
-            )
-        return None
+        if flash is None and ram is None:
+            return None
+        content = None if backend_of(target).language == "c" else files[f"{i.name}.o"][0]
+        need = needs_elsewhere(i, content, weights)
+        check_memory(need, flash, ram)
+        return need
     board = microcontroller.board_for(target)
     if why := microcontroller.missing(target):
         if flash is not None or ram is not None:
             raise ConfigError(f"what the program needs is known when it is linked: {why}")
         return None
     need = microcontroller.needs(i, files[f"{i.name}.o"][0], board)
-    microcontroller.check_memory(need, board, flash, ram)
+    check_memory(need, flash or board.flash.size, ram or board.ram.size)
     return need
 
 

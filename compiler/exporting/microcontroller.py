@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler.codegen import linking
 from compiler.codegen.c.names import comment
 from compiler.codegen.standalone import ALIGN
-from compiler.errors import ConfigError, LoweringError, UnsupportedError
+from compiler.errors import LoweringError, UnsupportedError
 from compiler.exporting.interface import Interface
+from compiler.exporting.needs import Needs
 from compiler.runtime.machines.boards import Board, Memory, board_of, linker_script, startup
 from compiler.symbolic import Index
 from compiler.target.registry import Target
@@ -17,19 +18,6 @@ from compiler.target.registry import Target
 _PLENTY = 1 << 28
 _WRITABLE = 2
 _LOADED = 1
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Bytes of memory that a program takes on a board.
-
-    Attributes:
-        flash: code, constants and start-up code.
-        ram: the arena, inputs, outputs and the stack.
-    """
-
-    flash: int
-    ram: int
 
 
 def board_for(target: Target) -> Board:
@@ -102,22 +90,6 @@ def needs_of(program: bytes) -> Needs:
             flash += stored
             ram += held if flags & _WRITABLE else 0
     return Needs(flash, ram)
-
-
-def check_memory(n: Needs, board: Board, flash: int | None, ram: int | None) -> None:
-    """Refuse a program that does not fit into `flash` and `ram` bytes (None: the board's).
-
-    Raises:
-        ConfigError: it does not.
-    """
-    given = {"flash": (n.flash, flash or board.flash.size), "RAM": (n.ram, ram or board.ram.size)}
-    lacking = [
-        f"{need:,} bytes of {what} of {there:,}"
-        for what, (need, there) in given.items()
-        if need > there
-    ]
-    if lacking:
-        raise ConfigError(f"the program does not fit: it needs {' and '.join(lacking)}")
 
 
 def missing(target: Target) -> str:

@@ -24,7 +24,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from compiler.exporting.microcontroller import Needs
+    from compiler.exporting.needs import Needs
     from compiler.ir.expr import IRModule
     from compiler.runtime.machines.instruction_counts import Counts
 
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 )
 @click.option("--force", is_flag=True, help="Write into a folder that is there.")
 @click.option(
-    "--flash", type=click.IntRange(min=1), metavar="BYTES", help="That a microcontroller has."
+    "--flash", type=click.IntRange(min=1), metavar="BYTES", help="There is, for code and weights."
 )
 @click.option(
-    "--ram", type=click.IntRange(min=1), metavar="BYTES", help="That a microcontroller has."
+    "--ram", type=click.IntRange(min=1), metavar="BYTES", help="There is, for all that is written."
 )
 @click.option(
     "--report", is_flag=True, help="Count instructions by layer on an emulated microcontroller."
@@ -95,7 +95,8 @@ def export(
     CPU, and llvm -mcpu=haswell, for that one.
 
     --target thumbv7em (Cortex-M4; -mcpu=cortex-m7) and thumbv8.1m (Cortex-M55) also give start-up
-    code and a linker script; programs that need more than --flash and --ram are refused.
+    code and a linker script. Programs that need more than --flash and --ram are refused, for any
+    target; of C, whose code others compile, flash counts the weights alone.
 
     A shared library loads back in Python: compiler.load("DIR/libnet.so").
 
@@ -124,7 +125,7 @@ def export(
     for file, what in written.files.items():
         say(f"  {file}: {what}")
     if written.needs is not None:
-        say(f"needs {written.needs.flash:,} bytes of flash and {written.needs.ram:,} of RAM")
+        say(f"needs {written.needs.text}")
     if counts is not None:
         for kernel in counts.kernels:
             name = kernel.nodes or kernel.symbol.rpartition("_")[0]
@@ -132,9 +133,11 @@ def export(
         say(f"  {counts.instructions:>13,} instructions, {counts.stack:,} bytes of stack")
 
 
-def memory(needs: Needs | None) -> dict[str, int]:
-    """What a microcontroller must have, for JSON."""
-    return {} if needs is None else {"flash_bytes": needs.flash, "ram_bytes": needs.ram}
+def memory(needs: Needs | None) -> dict[str, int | None]:
+    """What there must be, if that is known, for JSON."""
+    if needs is None:
+        return {}
+    return {"flash_bytes": needs.flash if needs.code else None, "ram_bytes": needs.ram}
 
 
 def layers(counts: Counts | None) -> dict[str, object]:
