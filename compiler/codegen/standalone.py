@@ -13,12 +13,16 @@ from compiler.types.dtypes import Array
 ALIGN = 64
 """Bytes at whose multiples constants and the arena begin."""
 
-RUN_PARAMS = (
-    "const void *const *inputs, void *const *outputs, const int64_t *dims, const void *weights, "
-    "void *arena"
-)
-"""Parameters in C of the function that is called: tables of pointers to the inputs and outputs,
-the symbolic dimensions, the file of weights (if they are in one), memory for what is between."""
+
+def run_params(mapped: bool) -> str:
+    """Parameters in C of the function that is called: tables of pointers to the inputs and outputs,
+    the symbolic dimensions, the file of weights (if they are in one: `mapped`), memory for what is
+    between."""
+    weights = "const void *weights, " if mapped else ""
+    return (
+        "const void *const *inputs, void *const *outputs, const int64_t *dims, "
+        f"{weights}void *arena"
+    )
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Standalone:
     """How a program is called from outside.
 
     Attributes:
-        name: what its public symbols begin with: `NAME_run` (see RUN_PARAMS; it returns 0), and
+        name: what its public symbols begin with: `NAME_run` (see `run_params`; it returns 0), and
             `NAME_description`, which returns `description`.
         symbol: the program's entry point (see `compiler.codegen.backend.Backend.entry`).
         constants: what the steps refer to by number.

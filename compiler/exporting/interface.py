@@ -13,7 +13,7 @@ from compiler.codegen.c.expressions import index_text
 from compiler.codegen.c.helpers import prelude
 from compiler.codegen.c.names import Names, comment
 from compiler.codegen.c.types import FLOAT16
-from compiler.codegen.standalone import ALIGN, RUN_PARAMS
+from compiler.codegen.standalone import ALIGN, run_params
 from compiler.errors import ConfigError
 from compiler.runtime.program import Program
 from compiler.symbolic import Dim, Index, Var
@@ -112,7 +112,7 @@ class Interface:
     def prototypes(self) -> list[str]:
         """Declarations of all its functions."""
         typed = [f"int {self.name}({self.params});", *self._arena_head(";")]
-        run = f"int {self.name}_run({RUN_PARAMS});"
+        run = f"int {self.name}_run({run_params(self.weights_bytes is not None)});"
         return [*typed, run, f"const char *{self.name}_description(void);"]
 
     def definitions(self) -> list[str]:
@@ -123,7 +123,7 @@ class Interface:
         given = ", ".join(o.name for o in self.inputs) or "0"
         made = ", ".join(f"(void *){o.name}" for o in self.outputs) or "0"
         sizes = ", ".join(self.dims.values()) or "0"
-        weights = "0" if self.weights_bytes is None else "weights"
+        weights = "" if self.weights_bytes is None else "weights, "
         aligned = f"  if ((uintptr_t)arena % {ALIGN}) return 2;"
         run = [
             f"int {self.name}({self.params}) {{",
@@ -131,7 +131,7 @@ class Interface:
             f"  void *const outputs[] = {{{made}}};",
             f"  const int64_t dims[] = {{{sizes}}};",
             *check, aligned,
-            f"  return {self.name}_run(inputs, outputs, dims, {weights}, arena);",
+            f"  return {self.name}_run(inputs, outputs, dims, {weights}arena);",
             "}",
         ]  # fmt: skip
         arena = [

@@ -20,8 +20,12 @@ def header(i: Interface, source: bool) -> str:
         comment(f"{name} returns 0; 1 if the sizes do not fit; 2 if the arena does not begin at a "
                 f"multiple of {ALIGN}."),
         comment("It may run several times at once, over arenas of their own."),
+        comment(f"{name}_run is given tables of the same pointers and sizes, in the same order; it "
+                "checks nothing."),
     ]  # fmt: skip
-    macros = [f"#define {big}_ALIGN {ALIGN}"]
+    counts = {"INPUTS": i.inputs, "OUTPUTS": i.outputs, "DIMS": i.dims}
+    macros = [f"#define {big}_{what} {len(them)}" for what, them in counts.items()]
+    macros.append(f"#define {big}_ALIGN {ALIGN}")
     if i.arena_bytes is not None:
         macros.append(f"#define {big}_ARENA_BYTES {i.arena_bytes}")
     if i.weights_bytes is not None:

@@ -25,12 +25,14 @@ from compiler.runtime.program import Program
 from compiler.saved.codec import decode, encode
 from compiler.target.registry import Target
 
-FORMAT = 2
+FORMAT = 3
 """Number of the layout of descriptions, and of how libraries are called."""
 MAGIC = b"dtypelab library "
 """What descriptions begin with."""
 ELF = b"\x7fELF"
-_RUN = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+_RUN_MAPPED = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
+"""Of libraries whose weights are in a file."""
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
 
 
@@ -102,13 +104,14 @@ def load_library(path: str | os.PathLike[str]) -> LibraryExecutable:
     found = described(path, Target.parse("llvm"))
     program, facts = found.program, found.facts
     weights = _weights(Path(path), *found.weights) if found.weights else None
+    kind = _RUN if weights is None else _RUN_MAPPED
     try:
-        run = _RUN((program.entry.symbols[0], _opened(Path(path))))
+        run = kind((program.entry.symbols[0], _opened(Path(path))))
     except (OSError, AttributeError) as error:
         raise ModelError(f"{os.fspath(path)} cannot be loaded: {error}") from None
 
     def entry(given: int, made: int, constants: int, arena: int, sizes: int) -> None:
-        run(given, made, sizes, 0 if weights is None else weights.ctypes.data, arena)
+        run(given, made, sizes, *(() if weights is None else (weights.ctypes.data,)), arena)
 
     exe = LibraryExecutable(program, entry)
     exe.elements, exe.indices = facts.elements, facts.indices

@@ -107,9 +107,9 @@ def hostile(body: str, before: str = "") -> bytes:
 #include <unistd.h>
 #undef net_run
 __attribute__((constructor)) static void before(void) {{ {before} }}
-int net_run(const void *const *i, void *const *o, const int64_t *d, const void *w, void *a) {{
+int net_run(const void *const *i, void *const *o, const int64_t *d, void *a) {{
   {body}
-  return real_run(i, o, d, w, a);
+  return real_run(i, o, d, a);
 }}
 """
         source = Path(folder, "hostile.c")

@@ -31,8 +31,8 @@ PROGRAM = r"""#define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-int net_run(const void *const *, void *const *, const int64_t *, const void *, void *);
 int64_t arena_bytes(const int64_t *dims);
+int called(const void *const *, void *const *, const int64_t *, const void *weights, void *arena);
 typedef struct { unsigned char *at; size_t bytes, slack, page; void *block; } Memory;
 enum { MOST = 64 };
 static int64_t inputs, outputs, sizes, weights, calls;
@@ -93,7 +93,7 @@ static void *work(void *unused) {
   size_t wrong = 0;
   for (int64_t call = 0; call < calls; ++call) {
     for (int64_t k = 0; k < outputs; ++k) memset(out[k], 0xff, (size_t)out_bytes[k]);
-    wrong += net_run(in, out, dims, weights < 0 ? 0 : constants.at, arena.at) != 0;
+    wrong += called(in, out, dims, constants.at, arena.at) != 0;
     for (int64_t k = 0; k < outputs; ++k)
       wrong += memcmp(out[k], wanted[k], (size_t)out_bytes[k]) != 0 || !untouched(made[k]);
     wrong += !untouched(arena);
@@ -196,15 +196,20 @@ def program(
     """
     sizes = dict(dims or {})
     arena = f"net_arena_bytes({', '.join(f'dims[{k}]' for k in range(len(sizes)))})"
+    file = folder / "net.weights"
+    weights = file.read_bytes() if file.exists() else None
+    given = "" if weights is None else "weights, "
     (folder / "calls.c").write_text(PROGRAM)
     (folder / "arena.c").write_text(
         f'#include "net.h"\n#if NET_ALIGN != {ALIGN}\n#error another alignment\n#endif\n'
         "int64_t arena_bytes(const int64_t *dims);\n"
+        "int called(const void *const *, void *const *, const int64_t *, const void *, void *);\n"
         "int64_t arena_bytes(const int64_t *dims) { (void)dims; return "
         f"{arena if sizes else 'NET_ARENA_BYTES'}; }}\n"
+        "int called(const void *const *inputs, void *const *outputs, const int64_t *dims, "
+        "const void *weights, void *arena) {\n"
+        f"  (void)weights;\n  return net_run(inputs, outputs, dims, {given}arena);\n}}\n"
     )
-    file = folder / "net.weights"
-    weights = file.read_bytes() if file.exists() else None
     head = [len(inputs), len(wanted), len(sizes), -1 if weights is None else len(weights)]
     numbers = [*head, *sizes.values()]
     for arrays in (inputs, wanted):

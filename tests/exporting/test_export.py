@@ -265,7 +265,7 @@ def test_what_is_no_library_of_ours_is_not_loaded(tmp_path: Path) -> None:
     done = compiler.export(dense(), "llvm", tmp_path / "x", forms=["shared"])
     held = done.library.read_bytes()
     for change in (
-        (b'"format":2', b'"format":1'),
+        (b'"format":3', b'"format":1'),
         (b"x86_64", b"x99_64"),
         (b'"plan":', b'"plum":'),
     ):
@@ -284,3 +284,36 @@ def test_another_machine_gets_an_object_file(tmp_path: Path) -> None:
     assert set(FORMS).isdisjoint(done.files)
     assert (code[:4], code[18]) == (b"\x7fELF", 183)  # EM_AARCH64
     assert b"net_run" in code
+
+
+CONTRACT = r"""#include "net.h"
+#include <stdio.h>
+_Static_assert(NET_INPUTS == 1 && NET_OUTPUTS == 1 && NET_DIMS == 1 && NET_ALIGN == 64, "counts");
+int (*const run)(const void *const *, void *const *, const int64_t *, void *) = net_run;
+int main(void) {
+  static float x[NET_INPUTS][18], y[NET_OUTPUTS][14];
+  static _Alignas(NET_ALIGN) char arena[1 << 16];
+  const void *const inputs[NET_INPUTS] = {x};
+  void *const outputs[NET_OUTPUTS] = {y};
+  const int64_t dims[NET_DIMS] = {2};
+  for (int k = 0; k < 18; ++k) x[0][k] = (float)k / 9;
+  if (net_arena_bytes(2) > (int64_t)sizeof arena || run(inputs, outputs, dims, arena)) return 1;
+  for (int k = 0; k < 14; ++k) printf("%.9g\n", (double)y[0][k]);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["c", "llvm"])
+def test_the_function_of_tables(tmp_path: Path, target: str) -> None:
+    """Its parameters, and how many inputs, outputs and sizes there are, as the header says."""
+    folder = compiler.export(dense("posit8_es2"), target, tmp_path / "x").folder
+    (folder / "contract.c").write_text(CONTRACT)
+    code = folder / ("net.c" if target == "c" else "net.o")
+    words = [*system_compiler.command(), "-std=c11", "-Wall", "-Werror", "-ffp-contract=off"]
+    out = folder / "contract"
+    subprocess.run([*words, "-o", out, folder / "contract.c", code, "-lm"], check=True)
+    said = subprocess.run([out], capture_output=True, text=True, check=True).stdout
+    x = (np.arange(18, dtype=np.float32) / np.float32(9)).reshape(2, 9)
+    want = np.asarray(compiler.evaluate(dense("posit8_es2"), x))
+    np.testing.assert_array_equal(np.array(said.split(), np.float32).reshape(2, 7), want)

@@ -219,12 +219,12 @@ FAULTY = """#include <stdlib.h>
 void keep(void *p);
 void keep(void *p) {{ (void)p; }}
 int net_run(const void *const *inputs, void *const *outputs, const int64_t *dims,
-            const void *weights, void *memory) {{
+            void *memory) {{
   const volatile float *x = inputs[0];
   volatile float *y = outputs[0];
   volatile char *arena = memory;
   for (int k = 0; k < 3; ++k) y[k] = x[k];
-  (void)arena, (void)dims, (void)weights;
+  (void)arena, (void)dims;
   {fault};
   return 0;
 }}

@@ -44,7 +44,11 @@ LANGUAGES = (
 USER = """#include "net.h"
 #include "net.h"
 int user(void);
+#ifdef NET_WEIGHTS_BYTES
 int user(void) { return net_run(0, 0, 0, 0, 0); }
+#else
+int user(void) { return net_run(0, 0, 0, 0); }
+#endif
 """
 
 

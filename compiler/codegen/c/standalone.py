@@ -7,7 +7,7 @@ import textwrap
 
 import numpy as np
 
-from compiler.codegen.standalone import ALIGN, RUN_PARAMS, Standalone
+from compiler.codegen.standalone import ALIGN, Standalone, run_params
 from compiler.types.dtypes import Array
 
 CHECKS = """#if defined(__FAST_MATH__)
@@ -31,7 +31,7 @@ LONGEST = 4095
 
 def standalone_text(s: Standalone) -> str:
     """The constants, `NAME_run` and `NAME_description`, behind the entry point."""
-    count, name = max(1, len(s.constants)), s.name
+    count, name, params = max(1, len(s.constants)), s.name, run_params(s.mapped)
     if s.mapped:
         places = [f"(const char *)weights + {at}" for at in s.offsets[: len(s.constants)]]
         table = [f"  const void *const constants[{count}] = {{", *_lines(places or ["0"]), "  };"]
@@ -42,16 +42,16 @@ def standalone_text(s: Standalone) -> str:
         arrays.append("\n".join(
             [f"static const void *const constants[{count}] = {{", *names, "};"]
         ))  # fmt: skip
-        head, unused = [], ["  (void)weights;"]
+        head, unused = [], []
     run = [
-        f"int {name}_run({RUN_PARAMS}) {{",
+        f"int {name}_run({params}) {{",
         *head, *unused,
         f"  {s.symbol}(inputs, outputs, constants, (char *)arena, dims);",
         "  return 0;",
         "}",
     ]  # fmt: skip
     said = [f"const char *{name}_description(void) {{", *_returned(s.description), "}"]
-    parts = [*arrays, f"int {name}_run({RUN_PARAMS});", "\n".join(run)]
+    parts = [*arrays, f"int {name}_run({params});", "\n".join(run)]
     parts += [f"const char *{name}_description(void);", "\n".join(said), s.more]
     return "\n\n".join(p for p in parts if p)
 

@@ -58,7 +58,8 @@ def external_symbols(text: str) -> list[str]:
 
 def _public(s: Standalone, target: Target) -> list[str]:
     name, count, word = s.name, max(1, len(s.constants)), target.pointer_bytes
-    params = ", ".join(f"ptr %{p}" for p in ("inputs", "outputs", "dims", "weights", "arena"))
+    weights = ("weights",) if s.mapped else ()
+    params = ", ".join(f"ptr %{p}" for p in ("inputs", "outputs", "dims", *weights, "arena"))
     head, tail = f"define i32 @{name}_run({params}) nounwind {{", ["  ret i32 0", "}"]
     said = s.description.encode("ascii") + b"\0"
     lines = [

@@ -15,7 +15,7 @@ from compiler.target.registry import Target
 
 NAME = "net"
 """What the public functions of images begin with: `net_run` (see
-`compiler.codegen.standalone.RUN_PARAMS`)."""
+`compiler.codegen.standalone.run_params`)."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Image:
 
     def objects(self, mapped: bool = True) -> list[bytes]:
         """All object files for a linker, which define `net_run`. `mapped`: its argument `weights`
-        is where the machine has put the content of `weights`; else they are in the code, and the
-        argument is not read.
+        is where the machine has put the content of `weights`; else they are in the code, and there
+        is no such argument.
 
         Raises:
             LoweringError: the code is rejected.
