@@ -88,7 +88,8 @@ def export(
         weights: "inside" the code, or in a "file" of their own, which callers may map.
         dtype_lowering: how custom datatypes are computed, as for `compiler.build`.
         threads: 1, as there are no others yet.
-        force: write into a folder that is there.
+        force: write into a folder that is there; what it has of an earlier program of that name in
+            other forms is removed.
         flash, ram: bytes that there are; None: those of the board that QEMU emulates, if it is for
             a microcontroller, else any. In flash are code and constants (of C, whose code is not
             compiled, constants alone), in RAM the arena, inputs, outputs and data that is written
@@ -124,7 +125,11 @@ def export(
     said = {file: what for file, (_, what) in files.items()} | {"README.md": "this text"}
     text = texts.readme(interface, f"{name}.{'c' if 'source' in wanted else 'o'}", said)
     files["README.md"] = (text.encode(), "how it is compiled and called")
-    write_folder(folder, {file: part for file, (part, _) in files.items()})
+    forms_of = ("{}.c", "{}.o", "lib{}.a", "lib{}.so", "{}.wasm", "{}.weights")
+    write_folder(
+        folder, {file: part for file, (part, _) in files.items()},
+        instead_of=[form.format(name) for form in forms_of],
+    )  # fmt: skip
     return Exported(
         folder, name, {file: what for file, (_, what) in files.items()}, chosen,
         interface.arena_bytes, constants.offsets[-1], need,

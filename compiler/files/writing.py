@@ -17,7 +17,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -108,9 +108,16 @@ def check_folder(folder: Path, names: Iterable[str]) -> None:
         check_writable(path)
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_folder(
+    folder: Path, files: Mapping[str, bytes], instead_of: Collection[str] = ()
+) -> None:
     """Write files into a folder, which is made if it is not there: all of them, or none. They are
     written beside it first, so that a full disk or an interrupt leaves it as it was.
+
+    Args:
+        folder: where.
+        files: name -> content.
+        instead_of: names of files that are removed from it unless they are written.
 
     Raises:
         ConfigError: they cannot be written.
@@ -125,6 +132,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         if final.is_dir():
             for name in files:
                 (made / name).replace(behind_links(folder / name))
+            for name in set(instead_of) - set(files):
+                (folder / name).unlink(missing_ok=True)
         else:
             mask = os.umask(0)
             os.umask(mask)

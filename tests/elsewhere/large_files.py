@@ -31,7 +31,7 @@ def file_of(name: str) -> Path:
     return found
 
 
-@functools.lru_cache(1)
+@functools.lru_cache(3)
 def integers(name: str) -> tuple[IRModule, list[Array], list[Array]]:
     """A network in int8, two inputs, and what it gives for them here."""
     model, path = models.MODELS[name], file_of(name)

@@ -221,6 +221,17 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
         remove_func("of_this_process")
 
 
+def test_force_leaves_nothing_of_an_earlier_export(tmp_path: Path) -> None:
+    """A library of another network would be linked or loaded for the new one."""
+    folder = tmp_path / "x"
+    compiler.export(dense(), "llvm", folder, weights="file", forms=["object", "static", "shared"])
+    (folder / "mine.o").write_text("mine")
+    done = compiler.export(dense("bfloat16"), "c", folder, force=True)
+    assert {p.name for p in folder.iterdir()} == {*done.files, "mine.o"}
+    other = compiler.export(dense(), "llvm", folder, name="other", force=True)
+    assert {p.name for p in folder.iterdir()} == {*done.files, *other.files, "mine.o"}
+
+
 def test_force_writes_over_an_earlier_export(tmp_path: Path) -> None:
     """And the new one is loaded, though the old one still is, too."""
     first = compiler.export(dense(), "llvm", tmp_path / "x")
