@@ -137,7 +137,7 @@ def copied(store: Store, path: Sequence[For], operands: list[Load], target: Targ
         reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
         dot = None if skipping else dot_product_for(store, target, reduction, data, weight)
         most = dot.loops["o"] if dot is not None else most
-        block, blocks = lane.index, min(4, -(-(lane.extent or 1) // most))
+        block, blocks = lane.index, min(4, registers(target), -(-(lane.extent or 1) // most))
         partner = next(
             (a for a in axes[:-1] if a.constant and not a.other and (a.extent or 1) >= 2), None
         )

@@ -153,3 +153,13 @@ def test_formats_of_8_bits_are_looked_up() -> None:
             (found,) = compile_program(dense(fmt), target, compiled=False).lowerings
             assert found.lowering == lowering
             assert ("no vectors of floats" in found.reason) == (lowering == "table")
+
+
+@pytest.mark.parametrize("target", [M4, M7, M55])
+def test_tiles_of_few_registers(target: str) -> None:
+    """Weights that are computed, so that they are copied: fewer vectors than elsewhere."""
+    for data, weight, out in (("float32", "float32", ""), ("uint8", "int8", "int32")):
+        b = FunctionBuilder()
+        x, w = b.param("x", (2, 4, 5, 4), data), b.param("w", (16, 4, 3, 3), weight)
+        y = b.call("nn.conv2d", x, w, padding=(1, 1, 1, 1), out_dtype=out)
+        assert compile_program(IRModule({"main": b.finish(y)}), target, compiled=False).kernels
