@@ -129,7 +129,7 @@ def test_more_memory_than_there_is(target: str) -> None:
     exe = built(dense("posit8_es2"), target)
     want = exe(rows(2))
     with pytest.raises(InputError, match=r"no memory for 1.05e\+06 GiB in qemu-"):
-        exe._loaded.run([rows(2)], [np.zeros((2, 7), np.float32)], [2], 1 << 50)
+        exe.loaded.run([rows(2)], [np.zeros((2, 7), np.float32)], [2], 1 << 50)
     assert same_bits(exe(rows(2)), want)
 
 
