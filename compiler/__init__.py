@@ -24,6 +24,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.saved.executables": ["load"],
         "compiler.decoding.session": ["decoder"],
         "compiler.exporting.export": ["Exported", "export"],
+        "compiler.exporting.page": ["Pictures", "export_page"],
         "compiler.executors": ["create_executor"],
         "compiler.codegen.llvm.jit": ["clear_cache"],
         "compiler.target.registry": ["Target"],

@@ -105,9 +105,9 @@ def export(
     folder = Path(path)
     check_name(name)
     _check(folder, name, weights, threads, force)
-    chosen = target if isinstance(target, Target) else _anywhere(target)
+    chosen = target if isinstance(target, Target) else anywhere(target)
     wanted = _forms(chosen, forms)
-    program = _program(mod, chosen, dtype_lowering)
+    program = exported_program(mod, chosen, dtype_lowering)
     mapped = weights == "file"
     content, constants = _code(program, name, mapped, Facts(elements_of(mod), index_ranges(mod)))
     interface = Interface(name, program, constants.offsets[-1] if mapped else None)
@@ -195,7 +195,7 @@ def relocatable(mod: IRModule, target: Target, dtype_lowering: str | None = None
     Raises:
         UnsupportedError, LoweringError: as `export`.
     """
-    program = _program(mod, target, dtype_lowering)
+    program = exported_program(mod, target, dtype_lowering)
     return relocated(program, Facts(elements_of(mod), index_ranges(mod)))
 
 
@@ -223,7 +223,7 @@ def _check(folder: Path, name: str, weights: str, threads: int, force: bool) -> 
     check_folder(folder, [f"{name}.h"])
 
 
-def _anywhere(text: str) -> Target:
+def anywhere(text: str) -> Target:
     """A target, of the CPU that its kind is made for elsewhere."""
     found = Target.anywhere(text)
     cpu = kind_of(found.kind).anywhere
@@ -246,13 +246,21 @@ def _forms(target: Target, forms: Collection[str] | None) -> list[str]:
     return [f for f in known if f in forms]
 
 
-def _program(mod: IRModule, target: Target, dtype_lowering: str | None) -> Program:
+def exported_program(
+    mod: IRModule, target: Target, dtype_lowering: str | None, compiled: bool = False
+) -> Program:
+    """The program of a module that needs nothing of this process; `compiled`: as for
+    `compile_program`.
+
+    Raises:
+        UnsupportedError, LoweringError: as `export`.
+    """
     if needs_machine(mod):
         raise UnsupportedError(
             "a program with control flow, data or sizes found in numbers runs on the virtual "
             "machine, which is not exported: export a network without it"
         )
-    program = compile_program(mod, target, 1, dtype_lowering, compiled=False)
+    program = compile_program(mod, target, 1, dtype_lowering, compiled)
     if program.externals:
         raise UnsupportedError(
             f"the registered function {program.externals[0].name!r} is part of this process and "
