@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ class ModelInterface:
         output_dims: output name -> declared dimensions, None where they are symbolic or unknown
             (also of a whole shape, and of what is no tensor).
         branches: whether it has a node with branches.
+        metadata: what else is said of it, by keys.
     """
 
     entries: tuple[Any, ...]
     outputs: tuple[str, ...]
     output_dims: Mapping[str, tuple[int | None, ...] | None]
     branches: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> dict[str, tuple[int | None, ...] | None]:
@@ -54,12 +56,15 @@ def model_interface(model: str | Path | bytes) -> ModelInterface:
     Raises:
         ModelError: the file cannot be read or is no model.
     """
-    graph = read_model(model, MEMORY)[0].graph
+    proto = read_model(model, MEMORY)[0]
+    graph = proto.graph
     weights = {tensor.name for tensor in graph.initializer}
     entries = tuple(e for e in graph.input if e.name not in weights)
     outputs = tuple(o.name for o in graph.output)
     branches = any(n.op_type == "If" for n in graph.node)
-    return ModelInterface(entries, outputs, {o.name: _dims(o) for o in graph.output}, branches)
+    said = {p.key: p.value for p in proto.metadata_props}
+    dims = {o.name: _dims(o) for o in graph.output}
+    return ModelInterface(entries, outputs, dims, branches, said)
 
 
 def _dims(entry: Any) -> tuple[int | None, ...] | None:

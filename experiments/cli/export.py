@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +22,7 @@ from .common import (
     shape_option,
     shapes_given,
 )
+from .export_page import PageOptions, page_options, write_page
 
 if TYPE_CHECKING:
     from compiler.exporting.needs import Needs
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     required=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder, which is made.",
+    help="The folder, which is made; with --page, the file.",
 )
 @click.option("--name", default="net", show_default=True, help="Of the function in C.")
 @click.option(
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="In the code, or in a file that callers read or map.",
 )
-@click.option("--force", is_flag=True, help="Write into a folder that is there.")
+@click.option("--force", is_flag=True, help="Write into a folder that is there, or over a page.")
 @click.option(
     "--flash", type=click.IntRange(min=1), metavar="BYTES", help="There is, for code and weights."
 )
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 @click.option(
     "--report", is_flag=True, help="Count instructions by layer on an emulated microcontroller."
 )
+@page_options
 @json_option
 def export(
     model: str,
@@ -85,6 +87,12 @@ def export(
     flash: int | None,
     ram: int | None,
     report: bool,
+    page: bool,
+    examples: str | None,
+    labels: Path | None,
+    divide: str | None,
+    mean: str | None,
+    std: str | None,
     as_json: bool,
 ) -> None:
     """Compile MODEL ahead of time into DIR: code, a header, a README, and a program that runs it.
@@ -100,10 +108,24 @@ def export(
 
     A shared library loads back in Python: compiler.load("DIR/libnet.so").
 
+    --target wasm32 --page -o FILE.html writes one HTML file that runs MODEL in a browser, on
+    pictures and .npy files that its reader chooses; with --dtype or --plan, beside float32.
+
     Example: dtypelab export mnist_mlp --dtype posit16_es1 --target c -o mlp_in_c
     """
     import compiler
 
+    options = PageOptions(examples, labels, divide, mean, std)
+    if page:
+        _check_page(name, forms, weights, flash, ram, report)
+        change, how = _change(plan_file, dtype, accumulate, lowering)
+        called = f"plan {Path(plan_file).name}" if plan_file else dtype
+        called += f", accumulate {accumulate}" if accumulate else ""
+        given = change, how, called
+        write_page(model, options, shapes, output, force, target, given, as_json)
+        return
+    if options.given():
+        raise ConfigError(f"{options.given()[0]} is for pages: add --page, or leave it out")
     module, how = _module(model, plan_file, dtype, accumulate, lowering, shapes)
     counts = _counts(module, target, how) if report else None
     written = compiler.export(
@@ -175,6 +197,22 @@ def _counts(module: IRModule, target: str, lowering: str | None) -> Counts:
     return instruction_counts(exe, *zeros)
 
 
+def _check_page(
+    name: str,
+    forms: Sequence[str],
+    weights: str,
+    flash: int | None,
+    ram: int | None,
+    report: bool,
+) -> None:
+    """Refuse what is said of code for C programs, or of microcontrollers."""
+    said = {"--name": name != "net", "--form": bool(forms), "--weights": weights != "inside"}
+    said |= {"--flash": flash is not None, "--ram": ram is not None, "--report": report}
+    if any(said.values()):
+        option = next(option for option, given in said.items() if given)
+        raise ConfigError(f"{option} says nothing of a page: leave it out, or --page")
+
+
 def _module(
     model: str,
     plan_file: str | None,
@@ -188,14 +226,26 @@ def _module(
     Raises:
         DtypelabError: the plan, the format or a shape does not fit.
     """
+    change, how = _change(plan_file, dtype, accumulate, lowering)
+    path = model_files.model_file(model)
+    return change(model_files.load_model(path, shapes_given(path, shapes))), how
+
+
+def _change(
+    plan_file: str | None, dtype: str, accumulate: str | None, lowering: str | None
+) -> tuple[Callable[[IRModule], IRModule], str | None]:
+    """What makes the module of a model's, and how its custom datatypes are lowered.
+
+    Raises:
+        DtypelabError: the format is unknown, or there is a plan, too.
+    """
     if plan_file is not None and (dtype != "float32" or accumulate is not None):
         raise ConfigError("--plan and --dtype are two ways to compute: give one")
     scheme = schemes.number_format(dtype, accumulate, lowering)
-    path = model_files.model_file(model)
-    module = model_files.load_model(path, shapes_given(path, shapes))
     how = cast("str | None", scheme.option("lowering"))
     if plan_file is None:
-        return pipeline.retype(module, scheme), how
+        return lambda module: pipeline.retype(module, scheme), how
     import quantize
 
-    return quantize.realize(module, quantize.Plan.from_json(plan_file)), how
+    plan = plan_file
+    return lambda module: quantize.realize(module, quantize.Plan.from_json(plan)), how

@@ -59,6 +59,23 @@ def arrays_of(path: str | Path) -> dict[str, NDArray[Any]]:
             raise ConfigError(f"{path} is not an .npz archive of plain arrays: {what}") from error
 
 
+def array_of(path: str | Path) -> NDArray[Any]:
+    """The array of a .npy file.
+
+    Raises:
+        ConfigError: as `arrays_of`.
+    """
+    with open_file(path, "the array of", most=ARRAYS) as source:
+        size = source.seek(0, 2)
+        source.seek(0)
+        _check_size(path, size)
+        try:
+            return _array(source, size, "it")
+        except _DAMAGE as error:
+            what = str(error) or type(error).__name__
+            raise ConfigError(f"{path} is not a .npy file of a plain array: {what}") from error
+
+
 def write_npz(file: str | Path | IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays by names of any kind (`numpy.savez` has parameters called file and
     allow_pickle)."""

@@ -186,6 +186,15 @@ def declared_outputs(path: Path) -> Mapping[str, tuple[int | None, ...] | None]:
         return {}
 
 
+def metadata(path: Path) -> Mapping[str, str]:
+    """What the model file says of itself, by keys of anybody's choice.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return _interface(path, _stamp(path)).metadata
+
+
 def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()) -> Feed:
     """Arrays by input name as examples for a model, whose open sizes may be fixed by `shapes`; with
     the dtypes of the model. Floats are taken for an input of a type that numpy does not have if

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from compiler.errors import ConfigError
 from compiler.files.reading import VARIABLE
+from experiments.data.archives import array_of
 from experiments.data.datasets import read_npz
 
 DTYPES = ("float32", ">f8", "int8", "uint16", "bool", "complex64", "S3", "U2", "float16")
@@ -49,6 +50,23 @@ def test_arrays_come_back_as_numpy_reads_them(
     assert found.tobytes() == expected.tobytes()
     assert found.flags.f_contiguous == expected.flags.f_contiguous
     assert found.flags.writeable
+    np.save(file.with_suffix(".npy"), given_)
+    alone = array_of(file.with_suffix(".npy"))
+    assert (alone.dtype, alone.shape) == (expected.dtype, expected.shape)
+    assert alone.tobytes() == expected.tobytes()
+
+
+def test_what_is_no_lone_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.npy"
+    whole = member(np.arange(9))
+    for content in (b"", whole[:20], whole[:-1], b"PK\3\4" + whole, member(np.array([{}]))):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"is not a \.npy file of a plain array"):
+            array_of(path)
+    path.write_bytes(whole)
+    monkeypatch.setenv(VARIABLE, "100")
+    with pytest.raises(ConfigError, match=r"x\.npy"):
+        array_of(path)
 
 
 HEADER = b"\x93NUMPY\x01\x00"

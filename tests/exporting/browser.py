@@ -26,7 +26,7 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--remote-debugging-pipe",
 ]
-PATIENCE = 240.0
+PATIENCE = 120.0
 """Seconds: other work may keep the machine busy."""
 _LINK = """
 import fcntl, os, sys
