@@ -43,6 +43,9 @@ NEEDS_TORCH = pytest.mark.skipif(
 )
 
 
+NEEDS_ZIG = pytest.mark.skipif(
+    importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed"
+)
 NEEDS_TORCHAO = pytest.mark.skipif(
     importlib.util.find_spec("torchao") is None, reason="torchao is not installed"
 )
@@ -52,6 +55,7 @@ def marks(heading: str) -> list[pytest.MarkDecorator]:
     """Marks of the test of a section."""
     needs = [NEEDS_TORCH] if "torch" in heading else []
     needs += [NEEDS_TORCHAO] if heading == "In torch's flow" else []
+    needs += [NEEDS_ZIG] if heading == "A page that runs a network" else []
     return needs + ([pytest.mark.thorough] if heading.startswith(LONG) else [])
 
 
