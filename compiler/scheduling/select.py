@@ -141,7 +141,7 @@ def _tile_for(
     if not column_guard(path, tile):
         if not target.architecture.unrolled:
             return tile
-        block = _channel_block(data, reduction)  # places in it are constants then
+        block = channel_block(data, reduction)  # places in it are constants then
         steps = dot.steps if dot is not None else 1
         return replace(tile, unrolled=max(target.architecture.unrolled, block // steps))
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
