@@ -58,15 +58,16 @@ async function run() {
   const failed = answers.map(({ error }, p) => (error ? `${DATA.programs[p].name} stopped: ${reasonOf(error)}.` : "")).filter(Boolean);
   if (failed.length) return say(failed.join(" "), true);
   say("Measuring…");
-  for (const program of DATA.programs.keys()) {
-    if (own !== state.run) return;
-    const time = await ask({ task: "time", program, budget: DATA.budget });
-    if (own !== state.run) return;
-    if (time.error) return say(`${DATA.programs[program].name} stopped: ${reasonOf(time.error)}.`, true);
-    dtypelab.programs[program].milliseconds = time.milliseconds;
-    const runs = time.runs === 1 ? "one run" : `median of ${time.runs.toLocaleString("en-US")} runs`;
-    const text = `${timeText(time.milliseconds)}, ${runs}`;
-    document.querySelector(`[data-time="${program}"]`).textContent = text;
+  // In turns, so that what else the machine does, and what the browser compiles meanwhile, is shared.
+  for (let turn = 0; turn < DATA.rounds; ++turn) {
+    for (const program of DATA.programs.keys()) {
+      const time = await ask({ task: "time", program, budget: DATA.budget });
+      if (own !== state.run) return;
+      if (time.error) return say(`${DATA.programs[program].name} stopped: ${reasonOf(time.error)}.`, true);
+      dtypelab.programs[program].milliseconds = time.milliseconds;
+      const runs = time.runs === 1 ? "one run" : `median of ${time.runs.toLocaleString("en-US")} runs`;
+      document.querySelector(`[data-time="${program}"]`).textContent = `${timeText(time.milliseconds)}, ${runs}`;
+    }
   }
   say(`Done, with ${[...new Set(state.given.map((given) => given.what))].join(", ")}.`);
 }
