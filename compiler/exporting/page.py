@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -64,15 +64,21 @@ class Pictures:
 
     def __post_init__(self) -> None:
         """Raise ConfigError if that is no rule."""
-        for name, numbers in (("divide", (self.divide,)), ("mean", self.mean), ("std", self.std)):
-            zero = name != "mean" and 0 in numbers
-            if len(numbers) not in (1, 3) or zero or not all(map(math.isfinite, numbers)):
+        for name, numbers in self.numbers().items():
+            divides = numbers is not self.mean
+            known = len(numbers) in (1, 3) and all(map(math.isfinite, numbers))
+            if not known or (divides and 0 in numbers):
                 raise ConfigError(
                     f"{name} of pixels must be one number, or one for each of three channels"
-                    f"{', and not 0' if name != 'mean' else ''}; not {', '.join(map(str, numbers))}"
+                    f"{', and not 0' if divides else ''}; not {', '.join(map(str, numbers))}"
                 )
         if self.order not in ("rgb", "bgr"):
             raise ConfigError(f"the order of colours is rgb or bgr, not {self.order!r}")
+
+    def numbers(self) -> dict[str, tuple[float, ...]]:
+        """All but the order, by name."""
+        held = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "order"}
+        return {n: v if isinstance(v, tuple) else (v,) for n, v in held.items()}
 
 
 @dataclass(frozen=True)
@@ -274,8 +280,8 @@ def _operand(name: str, t: TensorType) -> dict[str, Any]:
 
 def _texts(pictures: Pictures) -> dict[str, str]:
     """As readers would type them."""
-    rows = {"divide": (pictures.divide,), "mean": pictures.mean, "std": pictures.std}
-    texts = {name: ", ".join(f"{n:.9g}" for n in numbers) for name, numbers in rows.items()}
+    rows = pictures.numbers().items()
+    texts = {name: ", ".join(f"{n:.9g}" for n in numbers) for name, numbers in rows}
     return {**texts, "order": pictures.order}
 
 
