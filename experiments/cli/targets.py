@@ -42,8 +42,10 @@ def targets(as_json: bool) -> None:
     if as_json:
         print_json({"targets": rows})
         return
-    wide = max(len(t.text) for t in found)
+    wide, triple, isa = (
+        max(len(str(row[name])) for row in rows) for name in ("target", "triple", "isa")
+    )
     for t in found:
         by = ", ".join(m for m in runs(t) if m != "this machine")
         where = f"runs here{f' ({by})' if by else ''}" if runs(t) else lacks(t)
-        say(f"{t.text:<{wide}}  {t.triple:<26}  {t.isa:<12}  {where}")
+        say(f"{t.text:<{wide}}  {t.triple:<{triple}}  {t.isa:<{isa}}  {where}")
