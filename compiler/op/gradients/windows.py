@@ -18,6 +18,9 @@ from compiler.symbolic import Dim
 from compiler.symbolic import product as count
 from compiler.types.dtypes import Array
 
+_SIDE_BY_SIDE = 4
+"""Columns of a product that are computed side by side, on any CPU: of groups with fewer outputs, as
+in depthwise convolutions, the taps are the columns instead."""
 Divisors = Callable[[Any, Sequence[int], Sequence[int]], Array]
 
 
@@ -68,9 +71,15 @@ def _weight_gradient(s: Step, x: Value, shape: Sequence[int]) -> Value:
         made = s.call("nn.dense", under, dy, **how)
         return turned(s, reshaped(s, made, [high, wide, per_group, out]), [3, 2, 0, 1])
     parted = reshaped(s, seen, [high * wide, groups, per_group, terms])
+    flows = reshaped(s, dy, [groups, out // groups, terms])
+    if out // groups < min(_SIDE_BY_SIDE, high * wide * per_group):
+        under = turned(s, parted, [1, 3, 0, 2])
+        under = reshaped(s, under, [groups, terms, high * wide * per_group])
+        made = s.call("nn.matmul", flows, under, **how)
+        apart = reshaped(s, made, [out, high, wide, per_group])
+        return turned(s, apart, [0, 3, 1, 2])
     under = reshaped(s, turned(s, parted, [1, 0, 2, 3]), [groups, high * wide * per_group, terms])
-    flows = last_two_turned(s, reshaped(s, dy, [groups, out // groups, terms]))
-    made = s.call("nn.matmul", under, flows, **how)
+    made = s.call("nn.matmul", under, last_two_turned(s, flows), **how)
     apart = reshaped(s, made, [groups, high, wide, per_group, out // groups])
     return reshaped(s, turned(s, apart, [0, 4, 3, 1, 2]), shape)
 
