@@ -1,5 +1,6 @@
 """Copies that turn a matrix: neighbours of the result lie apart in the data, and the other way
-round. Squares of them are read row by row, and turned in registers."""
+round. Squares of them are read row by row, and turned in registers; of matrices with few columns,
+several rows are copied together, so that what is fetched from memory is used up at once."""
 
 from __future__ import annotations
 
@@ -27,19 +28,40 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
         return False
     side = min(MOST, target.vector_bytes // store.buffer.dtype.nbytes)
     extents = [f.extent.constant() for f in (row, last)]
-    if side < 2 or any(n is None or n < side for n in extents) or not _step(to, row.var):
+    if side < 2 or any(n is None for n in extents) or not _step(to, row.var):
         return False
     names = [f.var.name for f in path]
+    if min(n or 0 for n in extents) < side:
+        return (extents[0] or 0) >= side and _together(s, path, row, side)
     far, near = s.split(row.var.name, side)
     far_last, near_last = s.split(last.var.name, side)
-    outer = [far if n == row.var.name else n for n in names[:-1]]
-    s.reorder(*outer, far_last, near, near_last)
+    outer = [n for n in names[:-1] if n != row.var.name]
+    s.reorder(*outer, far_last, far, near, near_last)
     s.peel(far)
     s.peel(far_last)
     for loop, _, _ in s.find(near):
         (inside,) = loop.body
         if isinstance(inside, For) and {loop.extent.constant(), inside.extent.constant()} == {side}:
             loop.kind = inside.kind = "vector"
+    return True
+
+
+def _together(s: Schedule, path: Sequence[For], row: For, side: int) -> bool:
+    """Copy the few neighbours of `side` rows together."""
+    few, count = [path[-1]], path[-1].extent.constant() or side
+    for f in reversed(path[:-1]):
+        n = f.extent.constant()
+        if f is row or n is None or n * count >= side:
+            break
+        few, count = [f, *few], n * count
+    names = [f.var.name for f in path[: len(path) - len(few)]]
+    if row.var.name not in names or len(names) == 1:
+        return False
+    far, near = s.split(row.var.name, side)
+    inner = [f.var.name for f in few]
+    s.reorder(*(n for n in names if n != row.var.name), far, near, *inner)
+    s.peel(far)
+    s.unroll(*inner)
     return True
 
 
