@@ -8,6 +8,16 @@ from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Buffer, Expr, Load, loads, rewrite, subst
 from compiler.tensor.stmt import For, Packed, Stmt, Store, clone
 
+RUN = 16
+"""Rows of a matrix that are copied together into each of its blocks."""
+
+
+def _step(load: Load, v: Var) -> bool:
+    """Whether neighbours along a loop are neighbours in memory."""
+    flat = load.buffer.flat(load.idx)
+    hidden = any(v in a.leaves() for a in flat.terms if not isinstance(a, Var))
+    return not hidden and flat.terms.get(v, 0) == 1
+
 
 class PackPrimitives(LoopPrimitives):
     """pack, copy_in_blocks, skew, fill."""
@@ -86,6 +96,12 @@ class PackPrimitives(LoopPrimitives):
                 order.insert(len(order) - 1, near)
             idx = [Index.of(v) for v in order]
             idx[len(shared)] = block + first
+            if len(inner) == 1 and steps == 1 and (length or 1) % RUN == 0 and _step(load, lane):
+                # Some rows of all blocks, one after another: neighbours in memory are near in time.
+                far = Var(fresh[inner[0]].name, (length or 0) // RUN)
+                near = Var(f"{name}.near", RUN)
+                m[inner[0]] = idx[-2] = far * RUN + near
+                order = [*order[: len(shared)], far, block, near, within]
             node: Stmt = Store(name, blocks, tuple(idx), subst(load, m))
             for v in reversed(order):
                 node = For(v, [node])

@@ -138,3 +138,20 @@ def test_a_rest_of_rows_and_columns() -> None:
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((37, 4096), (4096, 67), (37, 67))]
     want = step_by_step(*arrays[:2])
     assert compiled(f, arrays, target=str(CPU)).tobytes() == want.tobytes()
+
+
+def test_a_matrix_is_copied_by_rows() -> None:
+    """Loops of the copy: some rows, the blocks of columns, a row of these, and a block's columns;
+    rows that are no multiple of that go one after another within a block."""
+    f = scheduled(product((100,), 200, 256), Caches(1 << 15, 1 << 18))
+    (copy,) = (x.stage for x in stores(f.body) if x.stage.endswith("w"))
+    (around,) = loops(f, copy)
+    assert [name.rsplit(".", 1)[-1].rstrip("o") for name in around] == [
+        "k",
+        "block",
+        "near",
+        "lane",
+    ]
+    odd = scheduled(product((100,), 200, 250), Caches(1 << 15, 1 << 18))
+    (around,) = loops(odd, copy)
+    assert [name.rsplit(".", 1)[-1].rstrip("o") for name in around] == ["block", "k", "lane"]
