@@ -121,11 +121,11 @@ def export(
     need = _memory(interface, files, constants.offsets[-1], flash, ram)
     if mapped:
         whole = weights_file(program.constants, constants.offsets)
-        files[f"{name}.weights"] = (whole, "the weights, which callers give")
+        files[weights_name(name)] = (whole, "the weights, which callers give")
     said = {file: what for file, (_, what) in files.items()} | {"README.md": "this text"}
     text = texts.readme(interface, f"{name}.{'c' if 'source' in wanted else 'o'}", said)
     files["README.md"] = (text.encode(), "how it is compiled and called")
-    forms_of = ("{}.c", "{}.o", "lib{}.a", "lib{}.so", "{}.wasm", "{}.weights")
+    forms_of = ("{}.c", "{}.o", "lib{}.a", "lib{}.so", "{}.wasm", weights_name("{}"))
     write_folder(
         folder, {file: part for file, (part, _) in files.items()},
         instead_of=[form.format(name) for form in forms_of],
@@ -134,6 +134,11 @@ def export(
         folder, name, {file: what for file, (_, what) in files.items()}, chosen,
         interface.arena_bytes, constants.offsets[-1], need,
     )  # fmt: skip
+
+
+def weights_name(name: str) -> str:
+    """What the file of a program's weights is called."""
+    return f"{name}_weights.bin"
 
 
 def _memory(
@@ -275,7 +280,7 @@ def _code(program: Program, name: str, mapped: bool, facts: Facts) -> tuple[Code
     interface = Interface(name, program, 0 if mapped else None)
     source = backend.language == "c"
     held = Standalone(name, program.symbol, program.constants, mapped, "").offsets[-1]
-    said = description(program, name, (f"{name}.weights", held) if mapped else None, facts)
+    said = description(program, name, (weights_name(name), held) if mapped else None, facts)
     more = [*interface.prototypes()[:-2], *interface.definitions()] if source else []
     alone = Standalone(
         name, program.symbol, program.constants, mapped, said, "\n\n".join(more)

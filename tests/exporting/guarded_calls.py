@@ -196,7 +196,7 @@ def program(
     """
     sizes = dict(dims or {})
     arena = f"net_arena_bytes({', '.join(f'dims[{k}]' for k in range(len(sizes)))})"
-    file = folder / "net.weights"
+    file = folder / "net_weights.bin"
     weights = file.read_bytes() if file.exists() else None
     given = "" if weights is None else "weights, "
     (folder / "calls.c").write_text(PROGRAM)

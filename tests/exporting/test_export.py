@@ -87,12 +87,12 @@ def test_weights_in_a_file_of_their_own(tmp_path: Path, target: str) -> None:
     done = compiler.export(
         dense(), target, tmp_path / "x", weights="file", forms=["object", "shared"]
     )
-    assert (tmp_path / "x" / "net.weights").stat().st_size == done.weights_bytes > 0
+    assert (tmp_path / "x" / "net_weights.bin").stat().st_size == done.weights_bytes > 0
     want = compiler.build(dense(), target=done.target)(rows(2))
     assert same_bits(compiler.load(done.library)(rows(2)), want)
-    got = run_main(tmp_path / "x", rows(2), sizes=(2,), more="net.weights")
+    got = run_main(tmp_path / "x", rows(2), sizes=(2,), more="net_weights.bin")
     np.testing.assert_array_equal(got.astype(np.float32), want.reshape(-1))
-    (tmp_path / "x" / "net.weights").unlink()
+    (tmp_path / "x" / "net_weights.bin").unlink()
     with pytest.raises(ModelError, match="needs its weights in"):
         compiler.load(done.library)
 

@@ -153,13 +153,13 @@ def test_without_inputs_and_without_weights(tmp_path: Path) -> None:
     assert printed(folder, made(folder), []).astype(np.float32).tolist() == [np.float32(np.e)] * 3
     plain = named(["x"], False)
     done = compiler.export(plain, "c", tmp_path / "b", weights="file", forms=["shared"])
-    assert (done.folder / "net.weights").read_bytes() == b""
+    assert (done.folder / "net_weights.bin").read_bytes() == b""
     assert compiler.load(done.library)(np.zeros(2, np.float32)).tolist() == [1, 1]
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     done = compiler.export(dense(), "c", tmp_path / "x", weights="file", forms=["shared"])
-    file = done.folder / "net.weights"
+    file = done.folder / "net_weights.bin"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ModelError, match=r"needs 384 bytes of weights, but .* has 383"):
         compiler.load(done.library)
