@@ -112,7 +112,8 @@ def write_folder(
     folder: Path, files: Mapping[str, bytes], instead_of: Collection[str] = ()
 ) -> None:
     """Write files into a folder, which is made if it is not there: all of them, or none. They are
-    written beside it first, so that a full disk or an interrupt leaves it as it was.
+    written beside it first, or into a folder of its own in it, so that a full disk or an interrupt
+    leaves it as it was.
 
     Args:
         folder: where.
@@ -126,7 +127,9 @@ def write_folder(
     final = behind_links(folder)
     made: Path | None = None
     try:
-        made = Path(tempfile.mkdtemp(prefix=f".{final.name[:_STEM]}.", dir=final.parent))
+        # In a folder that is there: what it is in may be on another disk, or not be ours.
+        near = final if final.is_dir() else final.parent
+        made = Path(tempfile.mkdtemp(prefix=f".{final.name[:_STEM]}.", dir=near))
         for name, content in files.items():
             write_whole(made / name, content)
         if final.is_dir():

@@ -3,10 +3,12 @@ cannot be written, disks that are full; the files compile in C and C++ without a
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +43,8 @@ LANGUAGES = (
     ("gcc", "-std=c11"), ("gcc", "-std=gnu11"), ("clang", "-std=c11"), ("g++", "-std=c++11"),
     ("clang++", "-std=c++17", "-Wno-unknown-pragmas"),
 )  # fmt: skip
+SOMEBODY = 65534
+"""A user who owns nothing."""
 USER = """#include "net.h"
 #include "net.h"
 int user(void);
@@ -198,6 +202,29 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
     done = compiler.export(dense(), "c", tmp_path / "\u00fcn\u00ef $x #1 'q'")
     assert printed(done.folder, made(done.folder), [rows(2)], "2").shape == (14,)
+
+
+def test_a_folder_in_one_that_cannot_be_written(tmp_path: Path) -> None:
+    """A disk of its own, say, in the root folder. Root, who may write anywhere, is somebody else
+    meanwhile."""
+    compiler.export(dense(), "c", tmp_path / "x")  # what is imported is there then
+    before = os.geteuid()
+    with tempfile.TemporaryDirectory() as whole:
+        above, mine = Path(whole), Path(whole, "mine")
+        mine.mkdir()
+        if before == 0:
+            os.chown(mine, SOMEBODY, -1)
+        above.chmod(0o555)
+        try:
+            os.seteuid(SOMEBODY if before == 0 else before)
+            done = compiler.export(dense(), "c", mine, force=True)
+            with pytest.raises(ConfigError, match="is not writable"):
+                compiler.export(dense(), "c", above / "new")
+        finally:
+            os.seteuid(before)
+            above.chmod(0o755)
+        assert {p.name for p in mine.iterdir()} == set(done.files)
+        assert [p.name for p in above.iterdir()] == ["mine"]
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
