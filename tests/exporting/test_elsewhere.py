@@ -19,7 +19,7 @@ from compiler.target.registry import Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
 
-from test_c_networks import dense, images, network
+from test_c_networks import dense, images, network, rows
 
 MACHINES = {"x86_64-linux": 62, "aarch64-linux": 183, "riscv64-linux": 243}
 """Triples, and e_machine of their ELF files."""
@@ -101,6 +101,32 @@ def test_a_module_of_webassembly(tmp_path: Path) -> None:
     assert code[:8] == b"\0asm\1\0\0\0"
     assert b"net_run" in code
     assert b"__heap_base" in code
+
+
+def test_a_module_of_webassembly_is_called(tmp_path: Path) -> None:
+    """As its header says, by whoever has nothing but the files."""
+    wasmtime = pytest.importorskip("wasmtime")
+    target = Target.anywhere("wasm32")
+    if why := missing(target):
+        pytest.skip(why)
+    mod, x = dense("posit8_es2"), rows(3)
+    done = compiler.export(mod, target, tmp_path / "x")
+    header = (tmp_path / "x" / "net.h").read_text()
+    assert "int64_t *dims, void *arena);" in header
+    store = wasmtime.Store()
+    module = wasmtime.Module(store.engine, done.library.read_bytes())
+    assert not module.imports
+    exports = wasmtime.Instance(store, module, []).exports(store)
+    memory, run = exports["memory"], exports["net_run"]
+    base = -(-int(exports["__heap_base"].value(store)) // 64) * 64
+    tables, given, made, arena = (base + k for k in (0, 64, 512, 1024))
+    memory.grow(store, 1)
+    pointers = np.array([given, made], np.uint32).tobytes() + np.array([3], np.int64).tobytes()
+    memory.write(store, pointers, tables)
+    memory.write(store, x.tobytes(), given)
+    assert run(store, tables, tables + 4, tables + 8, arena) == 0
+    got = np.frombuffer(memory.read(store, made, made + 4 * 21), np.float32).reshape(3, 7)
+    np.testing.assert_array_equal(got, compiler.evaluate(mod, x))
 
 
 def test_libraries_without_a_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
