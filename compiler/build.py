@@ -115,6 +115,8 @@ PIPELINE = register(
                          given=lambda job: (job.target.exception_flags, job.pairs)),)),
             Stage("custom datatypes", "the same",
                   (pass_("RepresentCustomDtypes", given=lambda job: (forms_of(job.lowerings),)),)),
+            Stage("byte signs", "the same",
+                  (pass_("SignBytes", given=lambda job: (job.bytes,)),)),
             Stage("layouts", "the same", (
                   pass_("KnownBits", given=lambda job: (job.data_bits,),
                         when=lambda job: bool(job.data_bits),

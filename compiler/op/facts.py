@@ -145,6 +145,22 @@ class Moves(Enum):
     PAD = "pad"
 
 
+@dataclass(frozen=True)
+class Zeros:
+    """Attributes that say which integer stands for zero: the operator gives the same result where
+    it and all integers of the operand are shifted alike.
+
+    Attributes:
+        operands: the attribute of each operand, from the first on (empty: a shift of the operand
+            alone changes nothing); those behind have none.
+        result: that of the result; empty: none. The attributes `out_dtype`, `qmin` and `qmax`
+            stand beside it.
+    """
+
+    operands: tuple[str, ...] = ()
+    result: str = ""
+
+
 Clips = Callable[[Any], tuple[float, float]]
 """attrs -> the least and the largest value that elements are clipped to; infinite: no bound."""
 Affine = Callable[[Any, Sequence[Array], bool], tuple[Array | None, Array | None] | None]

@@ -18,6 +18,7 @@ from compiler.op.facts import (
     Moves,
     OnnxNode,
     Summation,
+    Zeros,
 )
 from compiler.op.gradient import Gradient
 from compiler.types.dtypes import Array
@@ -104,7 +105,7 @@ class OpDef:
         stored: (attrs, operand types) -> what a program keeps of it beside its operands, as their
             dtypes have them (see `compiler.op.stored`), for reports.
         integer_sums: bounds of its sums, of integers (see `compiler.op.sum_bounds`).
-        contraction, summation, average, integer_form, moves, clips, affine: see
+        contraction, summation, average, integer_form, moves, zeros, clips, affine: see
             `compiler.op.facts`.
         homogeneous: f(x * s) = f(x) * s for scales s > 0 along the channels, which it keeps apart.
         commutes: op(a, b) is op(b, a), bit for bit.
@@ -143,6 +144,7 @@ class OpDef:
     summation: Summation | None = None
     average: Average | None = None
     moves: Moves | None = None
+    zeros: Zeros | None = None
     clips: Clips | None = None
     affine: Affine | None = None
     homogeneous: bool = False

@@ -41,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.recover_rms_norm": ["RecoverRmsNorm"],
         "compiler.transform.recover_rotary": ["RecoverRotary"],
         "compiler.transform.represent_custom_dtypes": ["RepresentCustomDtypes"],
+        "compiler.transform.sign_bytes": ["SignBytes"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
         "compiler.transform.split_exact": ["SplitExact"],
         "compiler.transform.use_integers": ["UseIntegers"],

@@ -12,7 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, check_bits, low_bits, result_dtype
-from compiler.op.facts import Contraction, Summation
+from compiler.op.facts import Contraction, Summation, Zeros
 from compiler.op.gradients import windows as rules
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
@@ -261,6 +261,7 @@ CONV2D = register_op(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=1, weights=1, units=0, channels=1, kernel=2),
+        zeros=Zeros(("input_zero_point",)),
         integer_sums=_integer_sums,
         summation=Summation((0, 1), products=True, itself=False),
         gradient=rules.conv2d,

@@ -12,7 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import Sums, accumulation, check_mode, finished, staged, sums
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
 from compiler.op.contraction import check_bias, check_bits, low_bits, result_dtype
-from compiler.op.facts import Contraction, Summation, onnx_node
+from compiler.op.facts import Contraction, Summation, Zeros, onnx_node
 from compiler.op.gradients import contractions as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.staged_sums import staged_sum
@@ -245,6 +245,7 @@ DENSE, MATMUL = register_ops(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=-1, weights=-1, units=0, channels=-1),
+        zeros=Zeros(("input_zero_point",)),
         integer_sums=_dense_sums,
         summation=Summation((0, 1), products=True, itself=False),
         gradient=rules.dense,
@@ -264,6 +265,7 @@ DENSE, MATMUL = register_ops(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=-1, weights=-2, units=-1, channels=-1),
+        zeros=Zeros(("input_zero_point", "weight_zero_point")),
         integer_sums=_matmul_sums,
         summation=Summation((0, 1), products=True, itself=False),
         onnx=onnx_node("MatMul"),

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import read, require, type_of
+from compiler.op.facts import Zeros
 from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import centred, clipped, integer_dtype, narrowed, require_integer
@@ -163,6 +164,7 @@ ADD = register_op(
     OpDef(
         "qnn.add", _infer, _reference, _lower, QuantizedAddAttrs, (2, 2),
         fusion=Fusion.ELEMENTWISE, stored=_stored,
+        zeros=Zeros(("a_zero_point", "b_zero_point"), "output_zero_point"),
         gradient=INTEGERS,
         doc="sum of two integer tensors of different scales, broadcasting",
     )

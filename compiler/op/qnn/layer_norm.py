@@ -28,6 +28,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, read, require, type_of
+from compiler.op.facts import Zeros
 from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import integer_dtype, plus
@@ -188,6 +189,7 @@ register_op(
     OpDef(
         "qnn.layer_norm", _infer, _reference, _lower, QuantizedLayerNormAttrs, (3, 3),
         fusion=Fusion.ANCHOR, stored=_stored,
+        zeros=Zeros(("input_zero_point",), "output_zero_point"),
         gradient=INTEGERS,
         doc="layer norm of integers, or root mean square norm; operands: data, int64 gain (16 bits "
         "behind the point) and offset (32 bits), in units of the result",

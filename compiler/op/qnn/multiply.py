@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import read, type_of
+from compiler.op.facts import Zeros
 from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import centred, require_integer
@@ -57,7 +58,7 @@ def _stored(attrs: QuantizedMultiplyAttrs, types: Sequence[TensorType]) -> Store
 register_op(
     OpDef(
         "qnn.multiply", _infer, _reference, _lower, QuantizedMultiplyAttrs, (2, 2),
-        fusion=Fusion.ELEMENTWISE, stored=_stored,
+        fusion=Fusion.ELEMENTWISE, stored=_stored, zeros=Zeros(("a_zero_point", "b_zero_point")),
         gradient=INTEGERS,
         doc="int32 product of two integer tensors, broadcasting",
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axes_of, index_expr, require, require_rank, type_of
-from compiler.op.facts import Average
+from compiler.op.facts import Average, Zeros
 from compiler.op.gradient import INTEGERS
 from compiler.op.nn.pool import AvgPool2dAttrs, outputs
 from compiler.op.opdef import Fusion, OpDef, register_op
@@ -256,7 +256,9 @@ def _sums_under_windows(a: QuantizedAvgPool2dAttrs, known: Sequence[Known]) -> S
 MEAN = register_op(
     OpDef(
         "qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR,
-        stored=_stored, average=Average(over_axes, ""), integer_sums=_sums_over_axes,
+        stored=_stored,
+        zeros=Zeros(("input_zero_point",), "output_zero_point"),
+        average=Average(over_axes, ""), integer_sums=_sums_over_axes,
         gradient=INTEGERS,
         doc="mean of integers over axes, on the result's grid",
     )
@@ -264,7 +266,9 @@ MEAN = register_op(
 AVG_POOL2D = register_op(
     OpDef(
         "qnn.avg_pool2d", _pool_type, _pool, _lower_pool, QuantizedAvgPool2dAttrs,
-        fusion=Fusion.ANCHOR, stored=_stored, average=Average(None, ""), blocked=True,
+        fusion=Fusion.ANCHOR, stored=_stored,
+        zeros=Zeros(("input_zero_point",), "output_zero_point"),
+        average=Average(None, ""), blocked=True,
         integer_sums=_sums_under_windows,
         gradient=INTEGERS,
         doc="mean of integers under a window, on the result's grid",

@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require
+from compiler.op.facts import Zeros
 from compiler.op.gradient import INTEGERS, ON_GRID, Gradient
 from compiler.op.gradients.grids import simulated_quantize
 from compiler.op.opdef import Fusion, OpDef, register_op
@@ -273,19 +274,20 @@ def _define(
     doc: str,
     *functions: Callable[..., Any],
     gradient: Gradient | str = ON_GRID,
+    zeros: Zeros | None = None,
 ) -> OpDef:
     infer, reference, lower = functions
     return register_op(
         OpDef(
             name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE,
-            in_float32=True, stored=_stored, gradient=gradient, doc=doc,
+            in_float32=True, stored=_stored, zeros=zeros, gradient=gradient, doc=doc,
         )
     )  # fmt: skip
 
 
 QUANTIZE = _define(
     "qnn.quantize", QuantizeAttrs, "float32 data as integers; operands: data, scale",
-    _quantize_type, _quantize, _quantize_nest,
+    _quantize_type, _quantize, _quantize_nest, zeros=Zeros((), "zero_point"),
 )  # fmt: skip
 SIMULATED_QUANTIZE = _define(
     "qnn.simulated_quantize", SimulatedQuantizeAttrs,
@@ -294,7 +296,7 @@ SIMULATED_QUANTIZE = _define(
 )  # fmt: skip
 DEQUANTIZE = _define(
     "qnn.dequantize", DequantizeAttrs, "integers as float32; operands: data, scale",
-    _dequantize_type, _dequantize, _dequantize_nest,
+    _dequantize_type, _dequantize, _dequantize_nest, zeros=Zeros(("zero_point",)),
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import require
+from compiler.op.facts import Zeros
 from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import (
@@ -281,6 +282,7 @@ REQUANTIZE = register_op(
     OpDef(
         "qnn.requantize", _infer, _reference, _lower, RequantizeAttrs, (2, 2),
         fusion=Fusion.ELEMENTWISE, in_float32=True, stored=_stored,
+        zeros=Zeros(("input_zero_point",), "output_zero_point"),
         gradient=INTEGERS,
         doc="integers on another grid; operands: data, ratio of scales",
     )

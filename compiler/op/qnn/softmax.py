@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, read, require, type_of
+from compiler.op.facts import Zeros
 from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.lookup import ENTRIES, entry
@@ -114,7 +115,7 @@ def _stored(a: QuantizedSoftmaxAttrs, _: Sequence[TensorType]) -> Stored:
 register_op(
     OpDef(
         "qnn.softmax", _infer, _reference, _lower, QuantizedSoftmaxAttrs, (2, 2),
-        fusion=Fusion.ANCHOR, tables=(1,), stored=_stored,
+        fusion=Fusion.ANCHOR, tables=(1,), stored=_stored, zeros=Zeros(("",), "output_zero_point"),
         gradient=INTEGERS,
         doc="softmax of integers; operands: data, int32 [256] exponentials of distances from the "
         "largest",
