@@ -82,7 +82,7 @@ def default_rule(
     if attrs.groups == channels and not depthwise and channels > 1:
         return None
     if target.architecture.block:
-        least = next(i.steps for i in for_target(target) if i.steps)
+        least = _fewest_steps(target)
         into = _dividing(outputs, lanes, least)
         if channels <= 4 and not depthwise and not data.dtype.is_integer:
             return OpLayout(1, into, least)
@@ -91,6 +91,12 @@ def default_rule(
     if channels <= 4 and not depthwise:
         return OpLayout(4 if data.dtype.is_integer and not _by_rows(attrs, types) else 1, lanes, 4)
     return OpLayout(lanes, lanes, steps)
+
+
+def _fewest_steps(target: Target) -> int:
+    """Of the dot products of the bytes that the target's best multiplies."""
+    dots = [i for i in for_target(target) if i.steps]
+    return min(i.steps for i in dots if i.operand_dtypes == dots[0].operand_dtypes)
 
 
 def _dividing(channels: int, most: int, least: int) -> int:

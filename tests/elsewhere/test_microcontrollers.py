@@ -86,12 +86,12 @@ def test_nearest_integers(target: str) -> None:
 @pytest.mark.parametrize("target", CPUS)
 def test_products_of_bytes(target: str) -> None:
     """Of the largest there are, by the instruction; and of columns that fill no tile."""
-    name = "vmladava.8<" if "m55" in target else "smlad.2<"
     rng = np.random.default_rng(0)
-    for columns in (32, 7):
-        w = rng.choice(np.array([-128, -127, 127, 3], np.int8), (columns, 56))
+    for columns, terms, steps in ((32, 56, 8), (7, 56, 8), (9, 64, 16), (8, 12, 4)):
+        name = f"vmladava.{steps}<" if "m55" in target else "smlad.2<"
+        w = rng.choice(np.array([-128, -127, 127, 3], np.int8), (columns, terms))
         w[0], w[1] = -128, 127
-        x = rng.choice(np.array([255, 254, 128, 0], np.uint8), (9, 56))
+        x = rng.choice(np.array([255, 254, 128, 0], np.uint8), (9, terms))
         x[3] = 255
         b = FunctionBuilder()
         y = b.call("nn.dense", b.param("x", x.shape, "uint8"), b.const(w), out_dtype="int32")

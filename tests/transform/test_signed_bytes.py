@@ -65,6 +65,8 @@ def test_results_are_the_same(
         ("llvm -mcpu=cortex-a53", INT8),
         ("llvm -mcpu=cortex-a76", INT8),
         ("llvm -mcpu=neoverse-v1", UINT8),
+        ("llvm -mcpu=cortex-m55", INT8),
+        ("llvm -mcpu=cortex-m4", UINT8),
         ("llvm -mcpu=cascadelake", UINT8),
         ("llvm -mcpu=x86-64", UINT8),
         ("riscv64-linux", UINT8),

@@ -26,15 +26,31 @@ def _smlad(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
 
 
 def _vmladava(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
-    """Eight products for one sum, of bytes that are widened as they are loaded."""
-    pairs = [e.op(f"{how} {v[0]} to <8 x i16>", "i16", 8) for how, v in (("zext", a), ("sext", b))]
+    """A vector of products for one sum, of signed bytes or of what they are widened to as they are
+    loaded."""
     plain = [e.const(0, "i32")] * 3  # signed, added, in order
+    given = [a[0], b[0]]
+    if (n := a[0].n) < 16:
+        wide = f"i{128 // n}"
+        given = [e.op(f"sext {v} to <{n} x {wide}>", wide, n) for v in given]
+    name = f"llvm.arm.mve.vmldava.v{n}i{128 // n}"
+    return e.call(name, "i32", 1, [*plain, c, *given])
+
+
+def _unsigned_vmladava(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    pairs = [e.op(f"{how} {v[0]} to <8 x i16>", "i16", 8) for how, v in (("zext", a), ("sext", b))]
+    plain = [e.const(0, "i32")] * 3
     return e.call("llvm.arm.mve.vmldava.v8i16", "i32", 1, [*plain, c, *pairs])
 
 
 SMLAD = dot_product("smlad.2", 2, _smlad, features=("dsp",))
-VMLADAVA = dot_product("vmladava.8", 1, _vmladava, steps=8, features=("mve",))
-INTRINSICS = (VMLADAVA, SMLAD)
+VMLADAVA = tuple(
+    dot_product(f"vmladava.{n}", 1, _vmladava, steps=n, data="int8", features=("mve",))
+    for n in (16, 8, 4)
+)
+"""Of signed bytes: by the sixteen; few channels, filled up to 4 or 8, widened."""
+UNSIGNED_VMLADAVA = dot_product("vmladava.8u", 1, _unsigned_vmladava, steps=8, features=("mve",))
+INTRINSICS = (*VMLADAVA, UNSIGNED_VMLADAVA, SMLAD)
 
 
 def nearest_integer(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
