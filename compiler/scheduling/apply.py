@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.long_sums import TILES, steps_of_a_part, sum_by_parts, walk_parts
+from compiler.scheduling.padded_rows import pad_by_rows
 from compiler.scheduling.select import consumer, is_widened
 from compiler.scheduling.tile import (
     UNROLLED_STEPS,
@@ -31,20 +32,23 @@ WALKS = 4
 """Tiles that must walk the same part for that."""
 
 
-def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches = CACHES) -> None:
-    """Schedule `stage` and its consumer as the tile says. `fma`, `caches`: of the target."""
+def apply_tile(
+    s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches = CACHES, row_bytes: int = 0
+) -> None:
+    """Schedule `stage` and its consumer as the tile says. `fma`, `caches`: of the target;
+    `row_bytes`: of its vectors, if padded copies are made by rows (see `pad_by_rows`)."""
     few: list[str] = []
     for axis, width in t.run_time:
         ((store, _, _),) = s.stage_stores(stage)
         few.append(s.versions(stage, _consumer(s, store).stage, axis, width))
-    _apply(s, stage, t, fma, caches)
+    _apply(s, stage, t, fma, caches, row_bytes)
     for (axis, _), name in zip(t.run_time, few, strict=True):
         one = replace(t, run_time=())
         if axis == t.lane_axis:
             one = replace(one, lanes=1, blocks=1)
         elif t.skew[0]:  # windows one by one share no data
             one = replace(one, spatial=((axis, 1),), skew=(1, *t.skew[1:]))
-        _apply(s, name, one, fma, caches)
+        _apply(s, name, one, fma, caches, 0)
 
 
 def _consumer(s: Schedule, store: Store) -> Store:
@@ -53,7 +57,7 @@ def _consumer(s: Schedule, store: Store) -> Store:
     return reader
 
 
-def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
+def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_bytes: int) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     if t.copy is not None:
         together = t.dot.steps if t.dot is not None else 1
@@ -96,6 +100,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
             order.insert(at, lane_out)
     s.reorder(*order, *inside, lane_in)
     s.compute_at(stage, order[-1])
+    if row_bytes:
+        pad_by_rows(s, stage, order, row_bytes)
     o_block, o_lane = s.split(lane_in, t.lanes)
     vector = [o_lane]
     if is_widened(reader) and t.widths:

@@ -97,7 +97,8 @@ def _arrange(
         if tile is not None and stage in left:
             tile = retile(s, stage, tile, left.pop(stage), target, constants)
         if tile is not None:
-            apply_tile(s, stage, tile, target.fma, target.architecture.caches)
+            row_bytes = target.vector_bytes if target.architecture.row_copies else 0
+            apply_tile(s, stage, tile, target.fma, target.architecture.caches, row_bytes)
     if left:
         raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
     for stage in s.stages():

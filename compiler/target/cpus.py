@@ -44,6 +44,8 @@ class Architecture:
             `compiler.target.intrinsics.exception_flags` can read.
         vector_constraint: what inline assembly calls a vector register; empty: none is known.
         block: the most channels of a block of data; 0: as many as a vector has lanes of 32 bits.
+        row_copies: whether padded copies are made for a row of outputs at a time: memory is scarce,
+            and programs run on one thread.
         look_ups: whether a result is looked up sooner than it is computed in floats.
         unrolled: reduction steps in the body of an innermost loop; 0: as schedules like.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
@@ -64,6 +66,7 @@ class Architecture:
     block: int = 0
     look_ups: bool = False
     unrolled: int = 0
+    row_copies: bool = False
     more: tuple[str, ...] = ()
 
     @property
@@ -123,6 +126,7 @@ THUMB = Architecture(
     rounds=(_FPV5,),
     block=16,
     look_ups=True,
+    row_copies=True,
     relocation="static",
 )
 """Microcontrollers. Those without vectors are given two elements for one, in few registers, which
