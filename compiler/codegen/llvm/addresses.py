@@ -213,7 +213,7 @@ class Addresses:
     def _scalar_address(self, b: Buffer, flat: Index) -> tuple[Val, int]:
         """(pointer, constant element offset) of a position without lane variables."""
         pointer, inc = self.scope.cursor[b]
-        const, left = flat.const, dict[Atom, int]()
+        const, left = flat.const - self.scope.ahead.get(pointer.name, 0), dict[Atom, int]()
         for a, c in flat.terms.items():
             if isinstance(a, Var):
                 x = self.scope.env[a]

@@ -23,6 +23,7 @@ class Scope:
         regs: what register buffers hold: (buffer, offset, lane pattern) -> value.
         memo: values that need not be computed again here.
         cursor: buffer -> its pointer, and by how many elements that moves with which variable.
+        ahead: name of such a pointer -> elements by which it is ahead of that (negative: behind).
     """
 
     e: Emitter = field(default_factory=Emitter)
@@ -31,6 +32,7 @@ class Scope:
     regs: Registers = field(default_factory=dict)
     memo: dict[object, Val] = field(default_factory=dict)
     cursor: Cursors = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)
 
     @property
     def width(self) -> int:

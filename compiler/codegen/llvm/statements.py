@@ -42,6 +42,7 @@ class Statements:
         self.addresses = Addresses(scope, SizeSums(scope, func.dims, self.stack))
         written = {b for b, _, w, _ in accesses([body]) if w}
         words = target is not None and target.scalar
+        self.short = words  # offsets that an instruction can add are short where they are negative
         self.accesses = Accesses(scope, self.addresses, written, func.prefetch, words)
         features = frozenset[str]() if target is None else target.enabled
         self.scalars = Scalars(scope, self.addresses, self.accesses, features)
@@ -126,9 +127,22 @@ class Statements:
         saved = dict(self.scope.cursor)
         for b in sorted(s.opaque, key=lambda b: b.name):
             p, inc = self.scope.cursor[b]
-            self.scope.cursor[b] = (self._opaque_pointer(p, s.fence), inc)
+            behind = self._behind(b, s.body) if self.short else 0
+            ahead = self.scope.ahead.get(p.name, 0) + behind
+            if behind:  # where padding is skipped, perhaps in front of the buffer
+                off = f"{self.e.index} {behind * LLVM_BYTES[memory_type(b.dtype)]}"
+                p = self.e.op(f"getelementptr i8, ptr {p.name}, {off}", "ptr")
+            q = self._opaque_pointer(p, s.fence)
+            self.scope.cursor[b], self.scope.ahead[q.name] = (q, inc), ahead
         self._statements(s.body)
         self.scope.cursor = saved
+
+    def _behind(self, b: Buffer, body: list[Stmt]) -> int:
+        """The least constant in the positions of a buffer that statements access, if negative."""
+        ahead = self.scope.ahead.get(self.scope.cursor[b][0].name, 0)
+        places = [idx for x, idx, _, _ in accesses(body) if x is b]
+        found = [self.addresses.flat_of(b, idx).const - ahead for idx in places if idx is not None]
+        return min(0, *found) if len(found) == len(places) > 0 else 0
 
     def _opaque_pointer(self, p: Val, fence: bool) -> Val:
         """The pointer through empty inline asm. A fence also passes the register written last
@@ -194,6 +208,8 @@ class Statements:
         for b, step in steps.items():
             q = Val(e.fresh("p"), "ptr")
             pointers.append((q, starts[b], step * LLVM_BYTES[memory_type(b.dtype)]))
+            held = self.scope.cursor[b][0].name
+            self.scope.ahead[q.name] = self.scope.ahead.get(held, 0)
             self.scope.cursor[b] = (q, {**self.scope.cursor[b][1], v: step})
         entry = {k: self.scope.regs[k] for k in slots}
         heads = {k: Val(e.fresh("r"), entry[k].t, entry[k].n) for k in slots}
