@@ -47,7 +47,9 @@ def along_data(
     dot = dot_product_for(store, target, [], data, weight) if ours else None
     steps = dot.steps if dot is not None else 0
     window = window_of(store, pixels, data, reduction, steps)
-    if dot is None or window is None or (last.extent or 0) % dot.loops["o"]:
+    # One sum alone would gather its taps one by one.
+    one = dot is not None and dot.loops["o"] == 1
+    if dot is None or one or window is None or (last.extent or 0) % dot.loops["o"]:
         spatial, run_time = pixel_tile(pixels, 8)
         tile = Tile(last.index, lanes, last.index, 1, spatial, weight.buffer, 0, None)
         return replace(tile, run_time=run_time)

@@ -163,3 +163,16 @@ def test_tiles_of_few_registers(target: str) -> None:
         x, w = b.param("x", (2, 4, 5, 4), data), b.param("w", (16, 4, 3, 3), weight)
         y = b.call("nn.conv2d", x, w, padding=(1, 1, 1, 1), out_dtype=out)
         assert compile_program(IRModule({"main": b.finish(y)}), target, compiled=False).kernels
+
+
+def test_depthwise_taps_that_lie_apart_are_not_gathered() -> None:
+    """For a product of vectors that has one sum."""
+    for stride in (1, 2):
+        b = FunctionBuilder()
+        x, w = b.param("x", (1, 32, 14, 14), "uint8"), b.const(np.ones((32, 1, 3, 3), np.int8))
+        y = b.call(
+            "nn.conv2d", x, w, padding=(1, 1, 1, 1), strides=(stride, stride), groups=32,
+            out_dtype="int32",
+        )  # fmt: skip
+        program = compile_program(IRModule({"main": b.finish(y)}), M55, compiled=False)
+        assert not any("vmladava" in k.as_text() for k in program.kernels)
