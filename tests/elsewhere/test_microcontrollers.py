@@ -13,6 +13,7 @@ from machines_here import needs
 from op_runs import RUNS, Case, check_on, label
 
 import compiler
+import datatypes
 from compiler.build import compile_program
 from compiler.errors import InputError, MachineError, OutOfMemoryError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
@@ -40,7 +41,7 @@ NETWORKS = ("mnist_mlp", "mnist_dwsep", "mnist_resnet8")
 
 @pytest.mark.sampled(200)
 @pytest.mark.parametrize("run", RUNS, ids=label)
-@pytest.mark.parametrize("target", [CPUS[0], CPUS[2]])
+@pytest.mark.parametrize("target", CPUS)
 def test_operators(target: str, run: tuple[Case, Any]) -> None:
     check_on(target, run)
 
@@ -176,3 +177,27 @@ def test_depthwise_taps_that_lie_apart_are_not_gathered() -> None:
         )  # fmt: skip
         program = compile_program(IRModule({"main": b.finish(y)}), M55, compiled=False)
         assert not any("vmladava" in k.as_text() for k in program.kernels)
+
+
+@pytest.mark.parametrize("target", CPUS)
+def test_the_larger_of_floats(target: str) -> None:
+    """Of float64 and float16, NaN and the signs of zeros included."""
+    values = np.array([0.0, -0.0, 1.5, -np.inf, np.inf, np.nan, -3.0])
+    for dtype in ("float64", "float16"):
+        x, y = (v.reshape(-1).astype(dtype) for v in np.meshgrid(values, values))
+        b = FunctionBuilder()
+        p, q = b.param("x", x.shape, dtype), b.param("y", y.shape, dtype)
+        mod = IRModule({"main": b.finish(b.call("maximum", p, q), b.call("minimum", p, q))})
+        got, want = compiler.build(mod, target=target)(x, y), compiler.evaluate(mod, x, y)
+        assert all(same_bits(g, w) for g, w in zip(got, want, strict=True))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", CPUS)
+@pytest.mark.parametrize("fmt", ["bfloat16", "float16", "posit16_es1", "fixed16_8"])
+def test_formats_of_16_bits(target: str, fmt: str) -> None:
+    """However sums are formed: those that need float64 call functions on Cortex-M4."""
+    for how in ("sequential", "fma", "float32", "exact"):
+        mod = datatypes.change_dtype(dense(), "float32", fmt, accumulate=how)
+        got = compiler.build(mod, target=target)(rows(3))
+        assert same_bits(got, compiler.evaluate(mod, rows(3))), how

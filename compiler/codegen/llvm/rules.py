@@ -14,7 +14,7 @@ from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
 from compiler.target.intrinsics import wasm
-from compiler.target.intrinsics.arm import nearest_integer
+from compiler.target.intrinsics.arm import extreme, nearest_integer
 from compiler.target.intrinsics.x86 import limited
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
 
@@ -41,8 +41,10 @@ def suffix(v: Val) -> str:
     return f"v{v.n}{scalar}" if v.n > 1 else scalar
 
 
-def binary(e: Emitter, op: str, dtype: DType, a: Val, b: Val) -> Val:
-    """`a op b` for operands of a built-in dtype.
+def binary(
+    e: Emitter, op: str, dtype: DType, a: Val, b: Val, enabled: frozenset[str] = frozenset()
+) -> Val:
+    """`a op b` for operands of a built-in dtype. `enabled`: features of the target.
 
     Raises:
         LoweringError: the dtype has no such operation.
@@ -56,6 +58,8 @@ def binary(e: Emitter, op: str, dtype: DType, a: Val, b: Val) -> Val:
         if op in _FLOAT:
             return e.bin(_FLOAT[op], a, b)
         if op in ("Max", "Min"):  # NaN propagates, as in numpy and ONNX
+            if (found := extreme(e, op, a, b, enabled)) is not None:
+                return found
             return e.call(
                 f"llvm.{'maximum' if op == 'Max' else 'minimum'}.{suffix(a)}", a.t, a.n, [a, b]
             )

@@ -75,7 +75,8 @@ class Scalars:
         if isinstance(x, (FloatImm, IntImm)):
             return e.const(x.value, llvm_type(x.dtype), n)
         if isinstance(x, BinOp):
-            return rules.binary(e, x.op, x.a.dtype, *self._same(self.eval(x.a), self.eval(x.b)))
+            both = self._same(self.eval(x.a), self.eval(x.b))
+            return rules.binary(e, x.op, x.a.dtype, *both, self.features)
         if isinstance(x, Cast):
             return rules.cast(e, self.eval(x.value), x.value.dtype, x.dtype)
         if isinstance(x, Select) and (mask := self._mask(x)):
@@ -130,7 +131,8 @@ class Scalars:
             return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)], self.features)
         bounds = range_of(s.update)
         op = s.update if bounds is None else "Add"
-        new = rules.binary(self.e, op, dtype, *self._same(old, self.eval(s.value)))
+        both = self._same(old, self.eval(s.value))
+        new = rules.binary(self.e, op, dtype, *both, self.features)
         for limit, bound in zip(("Max", "Min"), bounds or (), strict=bool(bounds)):
             new = rules.binary(self.e, limit, dtype, new, self.e.const(bound, new.t, new.n))
         return new

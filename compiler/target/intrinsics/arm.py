@@ -63,3 +63,24 @@ def nearest_integer(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
         for k in range(x.n)
     ]
     return e.gather_lanes(found)
+
+
+def extreme(e: Emitter, op: str, a: Val, b: Val, enabled: frozenset[str]) -> Val | None:
+    """The larger (`op` Max) or smaller of float64 or float16 lanes, as `llvm.maximum` has it, where
+    LLVM aborts on that: on processors of this kind. None elsewhere."""
+    if a.t not in ("double", "half") or "dsp" not in enabled:
+        return None
+    if a.t == "half":
+        wide = Val("", "float", a.n)
+        both = [e.op(f"fpext {v} to {wide.ty}", "float", v.n) for v in (a, b)]
+        fn = f"llvm.{'maximum' if op == 'Max' else 'minimum'}.{f'v{a.n}' if a.n > 1 else ''}f32"
+        found = e.call(fn, "float", a.n, both)
+        return e.op(f"fptrunc {found} to {a.ty}", a.t, a.n)
+    first = e.op(f"fcmp {'ogt' if op == 'Max' else 'olt'} {a}, {b.name}", "i1", a.n)
+    chosen = e.op(f"select {first}, {a}, {b}", a.t, a.n)
+    # Equal numbers differ in the signs of zeros.
+    bits = e.bin("and" if op == "Max" else "or", *(e.bitcast(v, "i64", v.n) for v in (a, b)))
+    equal = e.op(f"fcmp oeq {a}, {b.name}", "i1", a.n)
+    chosen = e.op(f"select {equal}, {e.bitcast(bits, a.t, a.n)}, {chosen}", a.t, a.n)
+    nan = e.op(f"fcmp uno {a}, {b.name}", "i1", a.n)
+    return e.op(f"select {nan}, {e.bin('fadd', a, b)}, {chosen}", a.t, a.n)
