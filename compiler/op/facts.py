@@ -155,10 +155,12 @@ class Zeros:
             alone changes nothing); those behind have none.
         result: that of the result; empty: none. The attributes `out_dtype`, `qmin` and `qmax`
             stand beside it.
+        holds: other attributes with which this is so.
     """
 
     operands: tuple[str, ...] = ()
     result: str = ""
+    holds: Callable[[Any], bool] = lambda _: True
 
 
 Clips = Callable[[Any], tuple[float, float]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import Binding, Call, Function, IRModule, Var, operands, tensor_type, uses
-from compiler.op.facts import Moves
+from compiler.op.facts import Moves, Zeros
 from compiler.op.opdef import OpDef, Quantized
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.types.dtypes import INT8, UINT8, DType
@@ -66,6 +66,13 @@ def _op(b: Binding) -> OpDef | None:
     return op if isinstance(op, OpDef) and not op.effect else None
 
 
+def _zeros(b: Binding) -> Zeros | None:
+    v, op = b.value, _op(b)
+    if not isinstance(v, Call) or op is None or op.zeros is None:
+        return None
+    return op.zeros if op.zeros.holds(v.attrs) else None
+
+
 def _keeps(b: Binding, found: dict[Var, list[Binding]], given: DType) -> bool:
     """Whether the result holds values of the operands, and all of these can change."""
     op = _op(b)
@@ -77,17 +84,14 @@ def _keeps(b: Binding, found: dict[Var, list[Binding]], given: DType) -> bool:
 
 
 def _makes(b: Binding, found: dict[Var, list[Binding]], given: DType) -> bool:
-    op = _op(b)
-    own = op is not None and op.zeros is not None and bool(op.zeros.result)
-    return own or _keeps(b, found, given)
+    zeros = _zeros(b)
+    return (zeros is not None and bool(zeros.result)) or _keeps(b, found, given)
 
 
 def _takes(b: Binding, v: Var, found: dict[Var, list[Binding]], given: DType) -> bool:
-    op = _op(b)
-    if op is not None and op.zeros is not None:
-        behind = operands(b.value)[len(op.zeros.operands) :]
-        if v not in behind:
-            return True
+    zeros = _zeros(b)
+    if zeros is not None and v not in operands(b.value)[len(zeros.operands) :]:
+        return True
     return b.var in found and _keeps(b, found, given)
 
 
@@ -105,12 +109,12 @@ def _changed(b: Binding, new: dict[Var, Var], data: DType) -> Binding:
         return b
     by = -128 if data == INT8 else 128
     attrs, shifted = v.attrs, {}
-    if op.zeros is not None:
-        for name, a in zip(op.zeros.operands, v.args, strict=False):
+    if (zeros := _zeros(b)) is not None:
+        for name, a in zip(zeros.operands, v.args, strict=False):
             if name and a in new:
                 shifted[name] = getattr(attrs, name) + by
-        if b.var in new and op.zeros.result:
-            for name in (op.zeros.result, "qmin", "qmax"):
+        if b.var in new and zeros.result:
+            for name in (zeros.result, "qmin", "qmax"):
                 shifted[name] = getattr(attrs, name) + by
             attrs = replace(attrs, out_dtype=str(data))
     return replace(b, var=new.get(b.var, b.var), value=Call(op, args, replace(attrs, **shifted)))

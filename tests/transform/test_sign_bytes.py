@@ -135,6 +135,15 @@ def test_results_are_the_same(seed: int, pooled: bool, shared: bool) -> None:
     np.testing.assert_array_equal(compiler.evaluate(back, x), want)
 
 
+def test_layers_of_few_bits_stay() -> None:
+    """They multiply the low bits of unsigned data."""
+    b = FunctionBuilder()
+    y = b.call("qnn.requantize", b.param("x", (4, 4), "uint8"), b.const(np.float32(1)), qmax=127)
+    w = b.const(np.ones((3, 4), np.int8))
+    mod = IRModule({"main": b.finish(b.call("nn.dense", y, w, out_dtype="int32", input_bits=7))})
+    assert SignBytes(INT8)(mod).main is mod.main
+
+
 def test_what_leaves_and_what_nobody_multiplies_stays() -> None:
     b = FunctionBuilder()
     x, one = b.param("x", (4, 4), "uint8"), b.const(np.float32(1))

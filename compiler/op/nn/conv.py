@@ -261,7 +261,7 @@ CONV2D = register_op(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=1, weights=1, units=0, channels=1, kernel=2),
-        zeros=Zeros(("input_zero_point",)),
+        zeros=Zeros(("input_zero_point",), holds=lambda a: not a.input_bits),
         integer_sums=_integer_sums,
         summation=Summation((0, 1), products=True, itself=False),
         gradient=rules.conv2d,

@@ -245,7 +245,7 @@ DENSE, MATMUL = register_ops(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=-1, weights=-1, units=0, channels=-1),
-        zeros=Zeros(("input_zero_point",)),
+        zeros=Zeros(("input_zero_point",), holds=lambda a: not a.input_bits),
         integer_sums=_dense_sums,
         summation=Summation((0, 1), products=True, itself=False),
         gradient=rules.dense,
