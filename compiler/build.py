@@ -59,8 +59,10 @@ class Job:
 
     @property
     def widens(self) -> bool:
-        """Whether that widens them to int16, in pairs of which the target multiplies, too."""
-        return self.pairs and self._of_bytes.widens
+        """Whether that widens both, and the target multiplies int16 data by int8, too."""
+        every = for_target(self.target)
+        wide = any(i.steps and i.operand_dtypes == [INT16, INT8] for i in every)
+        return wide and self._of_bytes.widens
 
     @property
     def data_bits(self) -> int:
@@ -122,7 +124,7 @@ PIPELINE = register(
                         when=lambda job: bool(job.data_bits),
                         note="where dot products of few bits are quicker"),
                   pass_("WidenBytes", when=lambda job: job.widens,
-                        note="where dot products of bytes are made of those of int16"),
+                        note="where dot products of bytes widen them to int16"),
                   pass_("FoldZeroPoint", given=lambda job: (job.bytes,)),
                   pass_("AlterOpLayout", given=lambda job: (job.target,),
                         when=lambda job: job.deterministic, note="unless roundings are stochastic"),

@@ -7,23 +7,24 @@ from typing import TypeVar
 
 from compiler.op.common import require
 from compiler.tensor.expr import Expr
-from compiler.types.dtypes import INT8, UINT8, Array, DType
+from compiler.types.dtypes import INT8, INT16, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType, shape_text
 
 
 def result_dtype(op: str, x: DType, w: DType, out_dtype: str, zero_point: int = 0) -> DType:
     """dtype in which products are formed, accumulated and returned.
 
-    Operands share a dtype, except that int8 and uint8 may be mixed if `out_dtype` is given.
+    Operands share a dtype, except that int8 and uint8 may be mixed, and int16 data have int8
+    weights, if `out_dtype` is given.
 
     Raises:
         TypeInferenceError: the dtypes do not fit together.
     """
-    bytes_mixed = {x, w} <= {INT8, UINT8}
+    mixed = {x, w} <= {INT8, UINT8} or (x, w) == (INT16, INT8)
     require(
-        x == w or (bytes_mixed and bool(out_dtype)),
+        x == w or (mixed and bool(out_dtype)),
         f"{op}: data is {x} and weight {w}; cast one of them"
-        + (", or give out_dtype='int32'" if bytes_mixed else ""),
+        + (", or give out_dtype='int32'" if mixed else ""),
     )
     require(x.kind != "bool", f"{op} is not defined for bool; cast the operands first")
     out = DType.parse(out_dtype) if out_dtype else x

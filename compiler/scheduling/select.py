@@ -141,9 +141,10 @@ def _tile_for(
     if not column_guard(path, tile):
         if not target.architecture.unrolled:
             return tile
-        block = channel_block(data, reduction)  # places in it are constants then
-        steps = dot.steps if dot is not None else 1
-        return replace(tile, unrolled=max(target.architecture.unrolled, block // steps))
+        # Of a block of channels places are constants; what has none needs no loop of few steps.
+        block = channel_block(data, reduction)
+        unrolled = max(target.architecture.unrolled, block // (dot.steps if dot else 1))
+        return replace(tile, unrolled=unrolled, reduce_block=tile.reduce_block if block else 0)
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
     # accumulators, or where a step takes several blocks of channels: places in them are constants
     # then.

@@ -44,8 +44,8 @@ class Intrinsic:
         out_lanes: the loops that are the result's lanes.
         order: the tile element held by lane k of the result (None: natural order).
         features: CPU features it needs.
-        widens: whether it widens bytes to int16, which the target multiplies more quickly if they
-            were stored so.
+        widens: whether it widens bytes to int16, so that data stored as int16 are multiplied more
+            quickly.
         data_bits: low bits of the data that a dot product multiplies; 0: all.
     """
 

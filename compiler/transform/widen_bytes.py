@@ -1,10 +1,10 @@
-"""WidenBytes: int16 stored where a dot product of bytes would widen both operands every time.
+"""WidenBytes: data stored as int16 where a dot product of bytes would widen them every time.
 
-A convolution or dense layer reads its data once for each few output channels, and its weights once
-for each few pixels. On a target whose dot products of bytes are made of those of int16, whatever
-makes the data stores int16, and constant weights are widened when the program is built. No number
-changes; weights and data take twice the bytes. Signed bytes need not become unsigned then, so that
-this goes before FoldZeroPoint.
+A convolution or dense layer reads its data once for each few output channels. On a target whose dot
+products of bytes are made of those of int16, whatever makes the data stores int16. Few weights are
+kept as int16, too; others stay bytes, which are widened as they are loaded, for several pixels. No
+number changes; data take twice the bytes. Signed bytes need not become unsigned then, so that this
+goes before FoldZeroPoint.
 
 Layers that are one of groups, or whose data is an input of the function, which a copy would have to
 widen, stay, as do those of too few channels.
@@ -27,10 +27,13 @@ STEPS = 4
 """Input channels that make whole blocks of any layout."""
 LEAST_OUTPUTS = 16
 """Output channels for which data are worth storing as int16."""
+FEW_WEIGHTS = 1 << 16
+"""Weights of a layer that may take two bytes each: an eighth less time for that."""
 
 
 class WidenBytes(FunctionPass):
-    """Data and constant weights of integer layers in bytes become int16."""
+    """Data of integer layers in bytes become int16, where their weights are constant, and those
+    too where they are few."""
 
     name = "WidenBytes"
     opt_level = 1
@@ -48,14 +51,14 @@ class WidenBytes(FunctionPass):
                 continue
             data, weight, *bias = v.args
             assert isinstance(data, Var)
-            assert isinstance(weight, Constant)
             if data not in wide:
                 named = unique(f"{data.name}_wide", names)
                 wide[data] = Var(named, tensor_type(data).with_dtype(INT16))
                 cast = Call(CAST, (data,), CAST.make_attrs(dtype="int16"))
                 bindings.append(Binding(wide[data], cast, b.origins))
-            widened = Constant(weight.data.astype(np.int16), INT16)
-            bindings.append(replace(b, value=replace(v, args=(wide[data], widened, *bias))))
+            if isinstance(weight, Constant) and weight.data.size <= FEW_WEIGHTS:
+                weight = Constant(weight.data.astype(np.int16), INT16)
+            bindings.append(replace(b, value=replace(v, args=(wide[data], weight, *bias))))
         return f.with_body(bindings, f.results) if wide else f
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from machines_here import WASM_MACHINES
 import compiler
 from compiler.build import compile_program
 from compiler.target.registry import Target
+from compiler.transform import widen_bytes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transform"))
 
@@ -26,12 +28,17 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("target", WASM_MACHINES)
 @pytest.mark.parametrize(("kind", "data", "zero_point", "pad"), CASES)
-def test_extreme_bytes(target: str, kind: str, data: str, zero_point: int, pad: int) -> None:
+def test_extreme_bytes(
+    target: str, kind: str, data: str, zero_point: int, pad: int, few: bool, monkeypatch: Any
+) -> None:
+    """Weights are int16 where they are few, else bytes."""
+    monkeypatch.setattr(widen_bytes, "FEW_WEIGHTS", 20 * 24 * 9 if few else 0)
     mod, x = layers(kind, data, zero_point, pad, outputs=20, inputs=24)
     exe = compiler.build(mod, target=target)
-    assert "dot2.wasm<" in exe.as_text()
+    assert ("dot2.wasm<" if few else "dot2.bytes.wasm<") in exe.as_text()
     np.testing.assert_array_equal(exe(x), compiler.evaluate(mod, x))
 
 

@@ -15,7 +15,7 @@ from compiler.arithmetic.scalar_functions import UNARY
 from compiler.op.library import all_ops
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Var
-from compiler.types.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
+from compiler.types.dtypes import BOOL, INT8, INT16, INT64, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType
 
 F32 = DType("float", 32)
@@ -169,6 +169,14 @@ CASES: list[Case] = [
         dtypes=((UINT8, INT8, I32),),
         low=-100,
         high=100,
+    ),
+    Case(
+        "nn.dense",
+        [("n", 8), (8, 8), (8,)],
+        {"out_dtype": "int32", "input_zero_point": 7},
+        dtypes=((INT16, INT8, I32),),
+        low=-128,
+        high=127,
     ),
     Case(
         "nn.dense",

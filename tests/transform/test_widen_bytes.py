@@ -1,4 +1,4 @@
-"""WidenBytes stores data of integer layers as int16, and their weights, where that is worth it;
+"""WidenBytes stores data of integer layers as int16, where that is worth it;
 results stay what they were."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """WebAssembly's vectors of 128 bits: 4-way int8 and 2-way int16 dot products; and what there is no
 instruction for, in a few: rounding to integers, and fused multiply-add of float32.
 
-Relaxed SIMD has a fused multiply-add, which may or may not fuse: it is not used."""
+Of relaxed SIMD, whose results depend on the machine, the dot product is used where they do not. Its
+fused multiply-add may or may not fuse."""
 
 from __future__ import annotations
 
@@ -47,8 +48,19 @@ def _seven_bits(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
 
 
 DOT2 = dot_product("dot2.wasm", 4, _pairs, 2, "int16", "int16", features=("simd128",))
+
+
+def _wide_data(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    """Weights are widened by the instruction that loads them."""
+    weight = e.op(f"sext {b[0]} to <8 x i16>", "i16", 8)
+    return e.bin("add", c, e.call(_PAIRS, "i32", 4, [a[0], weight]))
+
+
+DOT2_BYTES = dot_product(
+    "dot2.bytes.wasm", 4, _wide_data, 2, "int16", "int8", features=("simd128",)
+)
 DOT7 = dot_product("dot7.wasm", 4, _seven_bits, features=("relaxed-simd",), data_bits=7)
-INTRINSICS = (DOT7, DOT4, DOT2)
+INTRINSICS = (DOT7, DOT4, DOT2, DOT2_BYTES)
 
 
 def rounded(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
