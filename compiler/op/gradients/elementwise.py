@@ -93,8 +93,9 @@ def absolute(s: Step) -> Parts:
 
 
 def relu(s: Step) -> Parts:
-    """max(x, 0): dy where x > 0."""
-    return [where(s, s.args[0] > s.number(0), s.cotangent)]
+    """max(x, 0): dy where x > 0, which is where that is; so only the result is kept, and relu runs
+    with what computes its operand."""
+    return [where(s, s.result > s.number(0), s.cotangent)]
 
 
 def clip(s: Step) -> Parts:
