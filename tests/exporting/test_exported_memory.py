@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_networks import Drawn, networks
+from drawn_networks import FORMATS, Drawn, networks
 from guarded_calls import THREADS, UNDEFINED, Calls, program
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import compiler
 
@@ -148,32 +149,38 @@ def check_between_pages(folder: Path, drawn: Drawn, target: str) -> None:
     guarded(calls_of, folder, drawn.mod, target, drawn.inputs, drawn.dims, wanted=wanted)
 
 
-@settings(max_examples=4)
-@given(networks())
-def test_some_random_networks_under_sanitizers(folder: Path, drawn: Drawn) -> None:
-    check_drawn(folder, drawn, ("-O0", UNDEFINED))
+@pytest.mark.parametrize("fmt", FORMATS)
+@settings(max_examples=2)
+@given(data=st.data())
+def test_some_random_networks_under_sanitizers(folder: Path, fmt: str, data: st.DataObject) -> None:
+    check_drawn(folder, data.draw(networks(fmt)), ("-O0", UNDEFINED))
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
-@given(networks())
-def test_random_networks_under_sanitizers(folder: Path, drawn: Drawn) -> None:
-    check_drawn(folder, drawn, ("-O1", UNDEFINED))
+@pytest.mark.parametrize("fmt", FORMATS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_random_networks_under_sanitizers(folder: Path, fmt: str, data: st.DataObject) -> None:
+    check_drawn(folder, data.draw(networks(fmt)), ("-O1", UNDEFINED))
 
 
 @pytest.mark.thorough
-@settings(max_examples=10)
-@given(networks())
-def test_some_random_networks_between_pages(folder: Path, drawn: Drawn) -> None:
-    check_between_pages(folder, drawn, "llvm")
+@pytest.mark.parametrize("fmt", FORMATS)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_some_random_networks_between_pages(folder: Path, fmt: str, data: st.DataObject) -> None:
+    check_between_pages(folder, data.draw(networks(fmt)), "llvm")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("target", ["llvm", NO_AVX512])
-@settings(max_examples=100)
-@given(drawn=networks())
-def test_random_networks_between_pages(folder: Path, drawn: Drawn, target: str) -> None:
-    check_between_pages(folder, drawn, target)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_random_networks_between_pages(
+    folder: Path, target: str, fmt: str, data: st.DataObject
+) -> None:
+    check_between_pages(folder, data.draw(networks(fmt)), target)
 
 
 @pytest.fixture(scope="module")
