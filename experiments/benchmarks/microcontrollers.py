@@ -3,7 +3,8 @@ instructions a multiply-accumulate takes, by layer and in total, flash and RAM.
 
 The network is the ResNet-8 of MLPerf Tiny (Banbury et al., 2021), with weights drawn at random, as
 no count depends on them. Instructions are not cycles. Anchors to stand beside are cycles for a
-multiply-accumulate on Cortex-M4 hardware: TVM and CMSIS-NN 3.74, ST 2.13, Plumerai 1.66.
+multiply-accumulate on Cortex-M4 hardware: TVM and CMSIS-NN 3.74, ST 2.13, Plumerai 1.66. Where
+CMSIS_NN names CMSIS-NN's folder, its convolutions are counted too (see `cmsis_nn`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var
+from experiments.benchmarks import cmsis_nn
 from experiments.benchmarks.report import Row
 
 TARGETS = {
@@ -31,11 +33,18 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or dense layer: its name, and what it multiplies."""
+    """A convolution or dense layer: its name, what it multiplies, and whether it has a bound; of a
+    convolution also its channels, the rows of its result, its stride, and its kernel's taps (0: it
+    is none)."""
 
     name: str
     macs: int
     counted: bool
+    inputs: int = 0
+    outputs: int = 0
+    size: int = 0
+    stride: int = 0
+    kernel: int = 0
 
 
 class ResNet8:
@@ -91,7 +100,8 @@ class ResNet8:
         weight = self._rng.normal(0, (2 / taps) ** 0.5, shape).astype(np.float32)
         bias = self._rng.normal(0, 0.1, outputs).astype(np.float32)
         pad = (kernel // 2,) * 4
-        self.layers.append(Layer(name, size * size * outputs * taps, kernel == 3 and inputs >= 16))
+        macs, counted = size * size * outputs * taps, kernel == 3 and inputs >= 16
+        self.layers.append(Layer(name, macs, counted, inputs, outputs, size, stride, kernel))
         return self._b.call(
             "nn.conv2d", x, self._b.const(weight), self._b.const(bias), name=name,
             strides=(stride, stride), padding=pad, origins=[name],
@@ -113,7 +123,7 @@ def run(chosen: Sequence[str] = ()) -> bool:
     from compiler.runtime.elsewhere import ElsewhereExecutable
     from compiler.runtime.machines.instruction_counts import instruction_counts
 
-    network = ResNet8()
+    beside, network = cmsis_nn.folder(), ResNet8()
     module = quantize.quantize(network.module, network.inputs(8))
     (x,) = network.inputs(1, seed=2)
     macs = sum(layer.macs for layer in network.layers)
@@ -147,4 +157,12 @@ def run(chosen: Sequence[str] = ()) -> bool:
             f" (stack {counts.stack:,} besides)"
         )
         passed &= row.passed
+        theirs = 0, 0
+        of_theirs = () if beside is None else cmsis_nn.counted(beside, exe.target, network.layers)
+        for layer, n in of_theirs:
+            click.echo(str(Row(f"{cpu} {layer.name} by CMSIS-NN", n / layer.macs, "instr/MAC")))
+            theirs = theirs[0] + n, theirs[1] + layer.macs
+        if beside is not None:
+            all_of_them = f"{cpu} convolutions by CMSIS-NN"
+            click.echo(str(Row(all_of_them, theirs[0] / theirs[1], "instr/MAC")))
     return passed

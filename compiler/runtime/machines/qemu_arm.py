@@ -57,7 +57,7 @@ class QemuArm:
         board = board_of(image.target.cpu)
         if board is None:
             raise UnsupportedError(self.missing(image.target))
-        objects = [*image.objects(), _harness(image.target, board)]
+        objects = [*image.objects(), harness(image.target, board)]
         return OnBoard(
             board, linking.firmware(objects, image.target, linker_script(board)), image.weights
         )
@@ -153,8 +153,8 @@ def text_bytes(program: bytes) -> int:
 
 
 @functools.cache
-def _harness(target: Target, board: Board) -> bytes:
-    """Object code of what calls the program."""
+def harness(target: Target, board: Board) -> bytes:
+    """Object code of what calls `net_run` of a program, and counts its instructions."""
     words = {"name": NAME, "at": board.other.origin, "marks": MARKS, "output": _OUTPUT}
     return linking.object_of_c(startup(board) + _CALLER % words, target, ["-ffreestanding"])
 
