@@ -191,12 +191,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # ---- many calls ----------------------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("sanitizers", [UNDEFINED, THREADS])
+@pytest.mark.parametrize(("sanitizers", "calls"), [(UNDEFINED, MANY), (THREADS, MANY // 10)])
 @pytest.mark.parametrize("fmt", ["float32", "int8", "posit8_es1"])
-def test_many_calls_under_sanitizers(tmp_path: Path, fmt: str, sanitizers: str) -> None:
+def test_many_calls_under_sanitizers(tmp_path: Path, fmt: str, sanitizers: str, calls: int) -> None:
     mod, x = network("mnist_mlp", fmt), images(7, 1)
     made = calls_of(tmp_path / "x", mod, "c", [x], {"N": 1}, ("-O2", sanitizers))
-    made.run("exact", MANY, 2)
+    made.run("exact", calls, 2)
 
 
 @pytest.mark.slow
