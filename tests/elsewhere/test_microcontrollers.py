@@ -14,6 +14,7 @@ from op_runs import RUNS, Case, check_on, label
 
 import compiler
 import datatypes
+import quantize
 from compiler.build import compile_program
 from compiler.errors import InputError, MachineError, OutOfMemoryError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
@@ -23,6 +24,7 @@ from compiler.runtime.machines import qemu_arm
 from compiler.runtime.machines.boards import BOARDS, linker_script
 from compiler.runtime.machines.instruction_counts import instruction_counts
 from compiler.target.registry import Target
+from experiments.benchmarks.microcontrollers import ResNet8
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
 
@@ -201,3 +203,13 @@ def test_formats_of_16_bits(target: str, fmt: str) -> None:
         mod = datatypes.change_dtype(dense(), "float32", fmt, accumulate=how)
         got = compiler.build(mod, target=target)(rows(3))
         assert same_bits(got, compiler.evaluate(mod, rows(3))), how
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", [M4, M7, M55])
+def test_memory_is_what_is_alive(target: str) -> None:
+    """Of a residual network, and a tenth: three maps of 16 x 32 x 32 bytes at once."""
+    resnet = ResNet8()
+    mod = quantize.quantize(resnet.module, resnet.inputs(1))
+    program = compile_program(mod, target, compiled=False)
+    assert 3 * 16 * 32 * 32 <= program.workspace.constant() <= 1.1 * 3 * 16 * 32 * 32
