@@ -22,6 +22,10 @@ from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, call, op_of, typed, union
 from compiler.symbolic import product
 
+_MANY_ROWS = 16
+"""Rows with which a product takes as long as its multiplications, however often weights are read:
+it gains nothing by more."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -36,7 +40,8 @@ class Part:
 
 class CombineSlices(FunctionPass):
     """Combines products (dense layers, products of matrices) of all parts of a tensor, cut along an
-    axis that is none of the sums', with one factor: where the parts are the whole, each once.
+    axis that is none of the sums', with one factor: where the parts are the whole, each once, and
+    none is known to have 16 rows or more, which gain nothing.
 
     Args:
         min_num_branches: fewer parts are left apart.
@@ -103,6 +108,9 @@ def _part(b: Binding, by: dict[Var, Binding]) -> Part | None:
     if part is None or part.axis == tensor_type(part.whole).rank - 1:
         return None
     given, shape = tensor_type(cut.var).shape, tensor_type(read.var).shape
+    rows = product(given[:-1])
+    if isinstance(rows, int) and rows >= _MANY_ROWS:
+        return None
     dropped = (*given[: part.axis], *given[part.axis + 1 :])
     return part if shape in (given, dropped) else None
 
