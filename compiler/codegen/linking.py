@@ -128,25 +128,38 @@ def firmware(objects: Sequence[bytes], target: Target, script: str) -> bytes:
     Raises:
         LoweringError: there is no linker, or it fails: memory is too small, say.
     """
+    try:
+        return _firmware(objects, target, script, library=False)
+    except LoweringError:  # it calls functions of mathematics, say
+        return _firmware(objects, target, script, library=True)
+
+
+def calls_mathematics(objects: Sequence[bytes], target: Target, script: str) -> bool:
+    """Whether a program as `firmware` links it calls functions that are in the C library's part of
+    mathematics alone.
+
+    Raises:
+        LoweringError: there is no linker.
+    """
+    compiler_of(target)
+    for library in (False, True):
+        try:
+            _firmware(objects, target, script, library)
+            return library
+        except LoweringError:
+            continue
+    return False
+
+
+def _firmware(objects: Sequence[bytes], target: Target, script: str, library: bool) -> bytes:
+    """See firmware; `library`: with the C library, which needs no system for what is called."""
     with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
         layout = Path(folder, "memory.ld")
         layout.write_text(script, "utf-8")
-        flags = [
-            "-static",
-            "-nostartfiles",
-            "-w",
-            "-Wl,--entry=reset",
-            "-Wl,--gc-sections",
-            "-T",
-            str(layout),
-            "-o",
-        ]
-        try:
-            few = [*compiler_of(target), *flags]
-            return _linked(objects, lambda given, out: [*few, out, *given])
-        except LoweringError:  # it calls functions of mathematics, say
-            words = [*compiler_of(target, static=True), *flags]
-            return _linked(objects, lambda given, out: [*words, out, *given, "-lm"])
+        words = [*compiler_of(target, static=library), "-static", "-nostartfiles", "-w"]
+        words += ["-Wl,--entry=reset", "-Wl,--gc-sections", "-T", str(layout), "-o"]
+        more = ["-lm"] if library else []
+        return _linked(objects, lambda given, out: [*words, out, *given, *more])
 
 
 def at_fixed_address(

@@ -305,7 +305,8 @@ def _files(i: Interface, code: Code, forms: Collection[str]) -> dict[str, tuple[
             files.update(_shared(name, made, target))
     files[f"{name}.h"] = (texts.header(i, source).encode(), "the functions")
     if target.architecture is THUMB:
-        return files | microcontroller.files(i, microcontroller.board_for(target))
+        made = files[f"{name}.o"][0]
+        return files | microcontroller.files(i, made, microcontroller.board_for(target))
     files["main.c"] = (texts.main_program(i).encode(), "runs it on files of plain numbers")
     first = f"{name}.c" if "source" in forms else f"{name}.o"
     files["Makefile"] = (build_files.makefile(i, first).encode(), "makes `main`, and libraries")

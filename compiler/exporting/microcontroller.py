@@ -48,13 +48,21 @@ def check_sizes(i: Interface) -> None:
         )
 
 
-def files(i: Interface, board: Board) -> dict[str, tuple[bytes, str]]:
-    """Name -> content, and what it is, of all but code and header."""
+def files(i: Interface, code: bytes, board: Board) -> dict[str, tuple[bytes, str]]:
+    """Name -> content, and what it is, of all but header and `code`, the object file."""
+    target = i.program.target
+    library: bool | None = None
+    if not missing(target):
+        objects = [code, *_beside(i, board)]
+        library = linking.calls_mathematics(objects, target, linker_script(_large(board)))
     return {
         "main.c": (main_program(i).encode(), "runs it on files of plain numbers, by semihosting"),
         "startup.c": (startup(board).encode(), f"what {board.name} begins with"),
         "memory.ld": (linker_script(board).encode(), f"where things are in {board.name}'s memory"),
-        "Makefile": (_makefile(i, board).encode(), "makes `main.elf`; `make run` runs it in QEMU"),
+        "Makefile": (
+            _makefile(i, board, library).encode(),
+            "makes `main.elf`; `make run` runs it in QEMU",
+        ),
     }
 
 
@@ -67,16 +75,24 @@ def needs(i: Interface, code: bytes, board: Board) -> Needs:
     Raises:
         LoweringError: it cannot be linked; what is missing is said.
     """
-    target = i.program.target
+    objects, script = [code, *_beside(i, board)], linker_script(_large(board))
+    return needs_of(linking.firmware(objects, i.program.target, script))
+
+
+def _beside(i: Interface, board: Board) -> list[bytes]:
+    """Object files of the sources that come along."""
     texts = (startup(board), main_program(i, whole=True))
-    objects = [linking.object_of_c(t, target, ["-ffreestanding"]) for t in texts]
-    plenty = replace(
+    return [linking.object_of_c(t, i.program.target, ["-ffreestanding"]) for t in texts]
+
+
+def _large(board: Board) -> Board:
+    """The board with memory for any program."""
+    return replace(
         board,
         flash=Memory(board.flash.origin, _PLENTY),
         ram=Memory(board.ram.origin, _PLENTY),
         other=Memory(1 << 30, _PLENTY),
     )
-    return needs_of(linking.firmware([code, *objects], target, linker_script(plenty)))
 
 
 def needs_of(program: bytes) -> Needs:
@@ -172,14 +188,25 @@ static void say_number(uint32_t value) {
 }"""
 
 
-def _makefile(i: Interface, board: Board) -> str:
+def _makefile(i: Interface, board: Board, library: bool | None) -> str:
+    """`library`: whether functions of mathematics are called; None: it is not known."""
     flags = " ".join(["$(TARGET)", *linking.THUMB_CPU])
+    told = {
+        True: [
+            "# Functions of mathematics are those of a C library, which needs no system for it."
+        ],
+        False: [],
+        None: [
+            "# If functions of mathematics are missing, with a library of them:",
+            f"# make TARGET={linking.zig_triple(i.program.target, static=True)} LIBRARY=-lm",
+        ],
+    }
     return "\n".join([
         "# With Arm's GCC: make CC='arm-none-eabi-gcc -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16 "
         f"-mcpu={board.cpu}'",
-        "# If functions of mathematics are missing, with a library of them:",
-        "# make TARGET=thumb-linux-musleabihf LIBRARY=-lm",
-        f"TARGET = {linking.zig_triple(i.program.target)}",
+        *told[library],
+        f"TARGET = {linking.zig_triple(i.program.target, static=bool(library))}",
+        f"LIBRARY ={' -lm' if library else ''}",
         f"CC = python3 -m ziglang cc -target {flags}",
         "FLAGS = -O2 -ffreestanding -static -nostartfiles -Wl,--entry=reset -Wl,--gc-sections", "",
         f"main.elf: main.c startup.c {i.name}.h {i.name}.o memory.ld",

@@ -17,6 +17,8 @@ import compiler
 import datatypes
 from compiler.errors import UnsupportedError
 from compiler.exporting.microcontroller import needs_of
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
 from compiler.runtime.machines.registry import missing
 from compiler.target.registry import Target
 from experiments import zoo
@@ -65,6 +67,28 @@ def test_what_is_written_runs_on_the_board(tmp_path: Path, target: str) -> None:
     )
     got = np.fromfile(folder / "logits.bin", np.float32).reshape(1, 10)
     assert same_bits(got, compiler.evaluate(mod, x))
+
+
+@runs
+@pytest.mark.parametrize("op", ["power", pytest.param("exp", marks=pytest.mark.thorough)])
+def test_functions_of_mathematics_are_linked(tmp_path: Path, op: str) -> None:
+    """By the Makefile as it is, where any are called."""
+    b = FunctionBuilder()
+    x = b.param("x", (4,))
+    mod = IRModule({"main": b.finish(b.call(op, *[x] * (2 if op == "power" else 1)))})
+    compiler.export(mod, M4, tmp_path / "x", name="net")
+    assert ("-lm" in (tmp_path / "x" / "Makefile").read_text()) == (op == "power")
+    data = np.float32([0.5, 1, 2.5, 3])
+    data.tofile(tmp_path / "x" / "x.bin")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(
+        ["make", "main.elf", "run"],
+        cwd=tmp_path / "x", capture_output=True, text=True, check=True,
+        env={**os.environ, "PATH": path},
+    )  # fmt: skip
+    (out,) = (p for p in (tmp_path / "x").glob("*.bin") if p.name != "x.bin")
+    got, want = np.fromfile(out, np.float32), compiler.evaluate(mod, data)
+    assert same_bits(got, np.asarray(want, np.float32))
 
 
 @runs
