@@ -120,11 +120,8 @@ PIPELINE = register(
             Stage("byte signs", "the same",
                   (pass_("SignBytes", given=lambda job: (job.bytes,)),)),
             Stage("layouts", "the same", (
-                  pass_("KnownBits", given=lambda job: (job.data_bits,),
-                        when=lambda job: bool(job.data_bits),
-                        note="where dot products of few bits are quicker"),
-                  pass_("WidenBytes", when=lambda job: job.widens,
-                        note="where dot products of bytes widen them to int16"),
+                  pass_("KnownBits", given=lambda job: (job.data_bits,)),
+                  pass_("WidenBytes", given=lambda job: (job.widens,)),
                   pass_("FoldZeroPoint", given=lambda job: (job.bytes,)),
                   pass_("AlterOpLayout", given=lambda job: (job.target,),
                         when=lambda job: job.deterministic, note="unless roundings are stochastic"),

@@ -121,9 +121,10 @@ def copied(store: Store, path: Sequence[For], operands: list[Load], target: Targ
     """No operand is constant: one of them is copied in blocks, if enough outputs share a copy.
 
     Where padding is skipped, sums are of floats that go by channels and taps as `step_of_channels`
-    says."""
+    says, and lanes skip together."""
     most = target.vector_bytes // store.buffer.dtype.nbytes
     skipping = guards(path)
+    skipped = {v for f in skipping for v in f.extent.vars()}
     if skipping and store.buffer.dtype not in (FLOAT32, FLOAT64):
         return None
     for weight, data in (operands, operands[::-1]):
@@ -132,6 +133,8 @@ def copied(store: Store, path: Sequence[For], operands: list[Load], target: Targ
         rows = [a for a in axes if a.other and not a.constant and a.extent]
         shared = math.prod(a.extent or 1 for a in rows)
         if not is_wide(lane) or lane.other or not lane.constant or shared < SHARED_COPY:
+            continue
+        if path[lane.index].var in skipped:
             continue
         rows = [a for a in rows if tileable_axis(path, a.index)]
         reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]

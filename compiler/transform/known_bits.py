@@ -23,11 +23,13 @@ class KnownBits(FunctionPass):
     required = ("InferType",)
 
     def __init__(self, bits: int = 7):
-        """`bits`: how many the target's dot product multiplies."""
+        """`bits`: how many the target's dot product multiplies more quickly; 0: none does."""
         self.bits = bits
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with its layers told; itself, if there is nothing to tell."""
+        if not self.bits:
+            return f
         ranges = ValueRanges(f)
         bindings = [self._told(b, ranges) for b in f.bindings]
         same = all(a is b for a, b in zip(bindings, f.bindings, strict=True))

@@ -39,8 +39,14 @@ class WidenBytes(FunctionPass):
     opt_level = 1
     required = ("InferType",)
 
+    def __init__(self, widens: bool = True):
+        """`widens`: whether dot products of bytes widen them, and the target has those of int16."""
+        self.widens = widens
+
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with wider layers; itself, if it has none to widen."""
+        if not self.widens:
+            return f
         names, made = names_in(f), {b.var for b in f.bindings}
         wide: dict[Var, Var] = {}
         bindings: list[Binding] = []
