@@ -243,9 +243,3 @@ def test_a_scheme_that_quantizes_weights_is_refused_where_they_are_inputs() -> N
     network, x = perceptron()
     with pytest.raises(RuntimeError, match=r"int8_channel.*within torch\.no_grad"):
         compiled(network, scheme="int8_channel")(x)
-
-
-def test_dropout_is_refused_in_training() -> None:
-    run = compiled(nn.Sequential(nn.Linear(8, 4), nn.Dropout(0.5)))
-    with pytest.raises(compiler.UnsupportedError, match=r"train=True: it drops others"):
-        run(torch.randn(3, 8))
