@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compiler.errors import ConfigError, UnsupportedError
 from compiler.exporting.interface import Interface
+from compiler.files.varint import varint
 from compiler.symbolic import Index
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -80,14 +81,8 @@ def _elf_bytes(content: bytes) -> tuple[int, int]:
 def _wasm_bytes(content: bytes) -> tuple[int, int]:
     at, code, data = 8, 0, 0
     while at < len(content):
-        kind, at = content[at], at + 1
-        size = shift = 0
-        while True:
-            byte, at = content[at], at + 1
-            size |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
+        kind = content[at]
+        size, at = varint(content, at + 1)
         code += size if kind == _CODE else 0
         data += size if kind == _DATA else 0
         at += size

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+from compiler.files.varint import varint
+
 LARGEST = 2**31 - 1
 """Bytes of the largest message that protobuf reads."""
 
@@ -29,11 +31,11 @@ def _walk(file: BinaryIO, start: int, end: int, inside: bool = False) -> bool:
             return start == end
         file.seek(start)
         head = file.read(min(20, end - start))
-        tag, used = _varint(head, 0)
+        tag, used = varint(head, 0)
         kind = tag & 7
         if tag >> 3 == 0 or kind not in (_NUMBER, _EIGHT, _BYTES, _FOUR):
             return False
-        value, after = _varint(head, used) if kind in (_NUMBER, _BYTES) else (0, used)
+        value, after = varint(head, used) if kind in (_NUMBER, _BYTES) else (0, used)
         if used < 0 or after < 0:
             return False
         length = {_NUMBER: 0, _EIGHT: 8, _FOUR: 4, _BYTES: value}[kind]
@@ -41,13 +43,3 @@ def _walk(file: BinaryIO, start: int, end: int, inside: bool = False) -> bool:
         if inside and tag == _GRAPH and start <= end and not _walk(file, start - length, start):
             return False
     return start <= end
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a position, and the position after it: -1 where there is none."""
-    value = 0
-    for k, byte in enumerate(data[at : at + 10] if at >= 0 else b""):
-        value |= (byte & 0x7F) << (7 * k)
-        if byte < 0x80:
-            return value, at + k + 1
-    return value, -1
