@@ -99,7 +99,7 @@ def _part(b: Binding, by: dict[Var, Binding]) -> Part | None:
         return None
     read = _defined(v.args[0], by)
     cut = read
-    if read is not None and op_of(read.value) is not None and _is_view(op_of(read.value)):
+    if read is not None and _is_view(op_of(read.value)):
         assert isinstance(read.value, Call)
         cut = _defined(read.value.args[0], by)
     if read is None or cut is None or op_of(cut.value) is not STRIDED_SLICE:

@@ -35,17 +35,17 @@ def standalone_text(s: Standalone) -> str:
     if s.mapped:
         places = [f"(const char *)weights + {at}" for at in s.offsets[: len(s.constants)]]
         table = [f"  const void *const constants[{count}] = {{", *_lines(places or ["0"]), "  };"]
-        arrays, head, unused = [], table, [] if s.constants else ["  (void)weights;"]
+        arrays, head = [], [*table, *([] if s.constants else ["  (void)weights;"])]
     else:
         arrays = [_array(f"constant_{k}", a) for k, a in enumerate(s.constants)]
         names = _lines([f"constant_{k}" for k in range(len(s.constants))] or ["0"])
         arrays.append("\n".join(
             [f"static const void *const constants[{count}] = {{", *names, "};"]
         ))  # fmt: skip
-        head, unused = [], []
+        head = []
     run = [
         f"int {name}_run({params}) {{",
-        *head, *unused,
+        *head,
         f"  {s.symbol}(inputs, outputs, constants, (char *)arena, dims);",
         "  return 0;",
         "}",

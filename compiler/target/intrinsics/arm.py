@@ -28,19 +28,22 @@ def _smlad(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
 def _vmladava(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     """A vector of products for one sum, of signed bytes or of what they are widened to as they are
     loaded."""
-    plain = [e.const(0, "i32")] * 3  # signed, added, in order
-    given = [a[0], b[0]]
-    if (n := a[0].n) < 16:
-        wide = f"i{128 // n}"
-        given = [e.op(f"sext {v} to <{n} x {wide}>", wide, n) for v in given]
-    name = f"llvm.arm.mve.vmldava.v{n}i{128 // n}"
-    return e.call(name, "i32", 1, [*plain, c, *given])
+    return _added(e, c, *(_filling(e, v[0], "sext") for v in (a, b)))
 
 
 def _unsigned_vmladava(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
-    pairs = [e.op(f"{how} {v[0]} to <8 x i16>", "i16", 8) for how, v in (("zext", a), ("sext", b))]
-    plain = [e.const(0, "i32")] * 3
-    return e.call("llvm.arm.mve.vmldava.v8i16", "i32", 1, [*plain, c, *pairs])
+    return _added(e, c, _filling(e, a[0], "zext"), _filling(e, b[0], "sext"))
+
+
+def _filling(e: Emitter, v: Val, how: str) -> Val:
+    """Bytes widened to fill a vector of 128 bits, unless they do."""
+    wide = f"i{128 // v.n}"
+    return v if v.t == wide else e.op(f"{how} {v} to <{v.n} x {wide}>", wide, v.n)
+
+
+def _added(e: Emitter, c: Val, a: Val, b: Val) -> Val:
+    plain = [e.const(0, "i32")] * 3  # signed, added, in order
+    return e.call(f"llvm.arm.mve.vmldava.v{a.n}{a.t}", "i32", 1, [*plain, c, a, b])
 
 
 SMLAD = dot_product("smlad.2", 2, _smlad, features=("dsp",))

@@ -37,17 +37,11 @@ def _pairs(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return e.bin("add", c, e.call(_PAIRS, "i32", 4, [a[0], b[0]]))
 
 
-DOT4 = dot_product("dot4.wasm", 4, _bytes, features=("simd128",), widens=True)
-
-
 def _seven_bits(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     """The factor that has to be within 0 and 127, lest the result depend on the machine, comes
     second. Data of one pixel are masked once for all its outputs."""
     data = e.bin("and", a[0], e.const(127, "i8", 16))
     return e.call(_SEVEN, "i32", 4, [b[0], data, c])
-
-
-DOT2 = dot_product("dot2.wasm", 4, _pairs, 2, "int16", "int16", features=("simd128",))
 
 
 def _wide_data(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
@@ -56,6 +50,8 @@ def _wide_data(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return e.bin("add", c, e.call(_PAIRS, "i32", 4, [a[0], weight]))
 
 
+DOT4 = dot_product("dot4.wasm", 4, _bytes, features=("simd128",), widens=True)
+DOT2 = dot_product("dot2.wasm", 4, _pairs, 2, "int16", "int16", features=("simd128",))
 DOT2_BYTES = dot_product(
     "dot2.bytes.wasm", 4, _wide_data, 2, "int16", "int8", features=("simd128",)
 )
