@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ import compiler
 from compiler.codegen.c import system_compiler
 from experiments.devices import client, server, tokens
 from experiments.devices.machine import Machine, this_machine
-from experiments.devices.protocol import Channel
+from experiments.devices.protocol import Channel, Kind, Message
 from experiments.devices.streams import Stream
 
 TOKEN = "a token that nobody guesses".replace(" ", "-")
@@ -128,3 +130,31 @@ def works(device: client.Device) -> bool:
     """Whether a device computes."""
     (found,) = device.run(hostile(""), [ONES])
     return found.tolist() == [2, 2, 2]
+
+
+def load(content: bytes) -> Message:
+    """Asks for a library to be loaded."""
+    return Message(Kind.LOAD, {"program": hashlib.sha256(content).hexdigest()}, content)
+
+
+def processes(folder: str = "experiments.devices.runner") -> set[int]:
+    """The runners that this process has started."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            if folder.encode() in words and parent == os.getpid():
+                found.add(int(entry.name))
+    return found
+
+
+def no_more_processes() -> bool:
+    """Whether they have all ended within 20 seconds."""
+    until = time.monotonic() + 20
+    while processes() and time.monotonic() < until:
+        time.sleep(0.05)
+    return not processes()

@@ -16,8 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from served import ONES, TOKEN, hostile, serving
-from test_devices_server import load
+from served import ONES, TOKEN, hostile, load, serving
 
 import experiments
 from compiler.errors import ConfigError
