@@ -36,7 +36,12 @@ OF = "static", "any"
 @cache
 def found() -> list[tuple[str, Gain]]:
     """What training gains over which of `OF`, in the table's order."""
-    rows, answers = read_runs(FILE), read_answers(answers_path(FILE))
+    return found_in(FILE)
+
+
+def found_in(file: Path) -> list[tuple[str, Gain]]:
+    """The same of any such table."""
+    rows, answers = read_runs(file), read_answers(answers_path(file))
     static = rows[rows["system"].str.contains("int8_channel")]
     pairs = zip(gains(static, answers), gains(rows, answers), strict=True)
     return [(of, g) for pair in pairs for of, g in zip(OF, pair, strict=True)]

@@ -7,14 +7,14 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from experiments.layers.answers import Gain, answers_path, gains, read_answers
-from experiments.layers.trainings import read_runs
+from recorded_qat import found_in
+
+from experiments.layers.answers import Gain
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILE = RESULTS / "qat_photos.csv"
 SPEC = tomllib.loads((RESULTS / "qat_photos.toml").read_text())
 STEPS = SPEC["epochs"] * (64 // SPEC["batch"])
-OF = "static", "any"
 _HEAD = f"""\
 ### qat_photos.csv
 
@@ -23,12 +23,13 @@ bits, the rest in 8 (columns as of qat.csv). {STEPS} steps of {SPEC["batch"]} of
 without labels, moved and mirrored, towards the float32 network's shares at temperature
 {SPEC["temperature"]:g}, {len(SPEC["seeds"])} seeds, from AdaRound's rounding; judged on 94 other
 photographs, four views of each, of which the mean counts. The temperature was chosen on 16 of the
-64, held out of a training of the rest; how many steps, by earlier trials, which were judged on the
-same 94. `static` are the same integers after training; `any` has blocks of sixteen, too, with
-scales that are found while they run, and only factors of products rounded: more bits in sum. The
-best is chosen by these same photographs, for each measure. `top1` is how often the answer is
-float32's, in %, `kl` the mean divergence from it, in thousandths of a nat. What training gains has
-a 95 % interval by photograph (Student's t, of the means over the seeds).
+64, held out of a training of the rest; how many steps, and that training starts from AdaRound's
+rounding, by earlier trials, which were judged on the same 94. `static` are the same integers after
+training; `any` has blocks of sixteen, too, with scales that are found while they run, and only
+factors of products rounded: more bits in sum. The best is chosen by these same photographs, for
+each measure. `top1` is how often the answer is float32's, in %, `kl` the mean divergence from it,
+in thousandths of a nat. What training gains has a 95 % interval by photograph (Student's t, of the
+means over the seeds).
 
 | measure | of | trained | best without | which | gain |
 |---|---|---|---|---|---|"""
@@ -43,10 +44,7 @@ def which(system: str) -> str:
 @cache
 def found() -> list[tuple[str, Gain]]:
     """What training gains over which of `OF`, in the table's order."""
-    rows, answers = read_runs(FILE), read_answers(answers_path(FILE))
-    static = rows[rows["system"].str.contains("int8_channel")]
-    pairs = zip(gains(static, answers), gains(rows, answers), strict=True)
-    return [(of, g) for pair in pairs for of, g in zip(OF, pair, strict=True)]
+    return found_in(FILE)
 
 
 def line(of: str, g: Gain) -> str:
