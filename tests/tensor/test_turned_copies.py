@@ -3,6 +3,8 @@ is used up at once."""
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,9 +32,9 @@ def turned(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32"
     st.sampled_from(["float32", "int8", "float64"]),
     st.integers(1, 2),
 )
-def test_any_order_of_axes(shape: list[int], random: object, dtype: str, threads: int) -> None:
+def test_any_order_of_axes(shape: list[int], random: Random, dtype: str, threads: int) -> None:
     axes = [*range(len(shape))]
-    random.shuffle(axes)  # type: ignore[attr-defined]
+    random.shuffle(axes)
     x = np.random.default_rng(0).integers(-99, 99, shape).astype(dtype)
     run = compiler.build(turned(tuple(shape), tuple(axes), dtype), threads=threads)
     np.testing.assert_array_equal(run(x), x.transpose(axes))
