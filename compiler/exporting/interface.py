@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +28,8 @@ _OWN = (
     *("aligned_alloc", "fopen", "fread", "fgetc", "fclose"),
 )
 """Names in the program that comes along."""
+_LARGEST = "4e18"
+"""Bytes or elements that an int64 holds, with room for sums of floats that are rounded."""
 _HELPERS = re.compile(r"\b(least_i64|most_i64|floor_div_i64|floor_mod_i64)\b")
 
 
@@ -158,6 +160,11 @@ class Interface:
         p = self.program
         out = [f"{name} < 1" for name in self.dims.values()]
         known = set(p.dims)
+        held = [Index.of(o.type.size) * o.type.dtype.nbytes for o in (*self.inputs, *self.outputs)]
+        assumed = [Index.of(d) for a in p.assumed for d in (a.size, a.equal)]
+        for total in (*held, p.workspace, *p.sizes, *assumed):
+            if total.vars() and total.vars() <= known:
+                out.append(f"{_most(total, self.dims)} > {_LARGEST}")
         for size in (*p.sizes, *(d for a in p.assumed for d in (a.size, a.equal))):
             for divisor in _divisors(Index.of(size)):
                 if divisor.vars() and divisor.vars() <= known:
@@ -199,6 +206,21 @@ def check_name(name: str) -> None:
         raise ConfigError(
             f"{name!r} cannot be the name of the functions in C: give one such as 'net'"
         )
+
+
+def _most(i: Index, names: Mapping[Var, str]) -> str:
+    """What no part of a size exceeds, for variables of 1 or more: in floats, which do not
+    overflow."""
+    parts = [f"{abs(i.const)}.0"] if i.const or not i.terms else []
+    for a, factor in i.terms.items():
+        if isinstance(a, Var):
+            text = f"(double){names[a]}"
+        elif a.op == "*":
+            text = f"{_most(a.a, names)} * {_most(a.b, names)}"
+        else:
+            text = f"({_most(a.a, names)} + {_most(a.b, names)})"
+        parts.append(text if abs(factor) == 1 else f"{text} * {abs(factor)}.0")
+    return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]
 
 
 def _divisors(i: Index) -> Iterator[Index]:

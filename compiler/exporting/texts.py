@@ -69,6 +69,8 @@ def main_program(i: Interface) -> str:
     at = iter(range(1, len(arguments) + 1))
     lines = [f"int64_t {d} = strtoll(argv[{next(at)}], 0, 10);" for d in dims]
     lines += _positive(dims)
+    bytes_ = f"{i.name}_arena_bytes({', '.join(dims)})" if dims else f"{i.name.upper()}_ARENA_BYTES"
+    lines.append(f"void *arena = memory({bytes_});")  # first: it says which sizes do not fit
     for o in i.inputs:
         size = f"({i.elements(o)}) * (int64_t)sizeof({o.c_type})"
         lines.append(f"{o.c_type} *{o.name} = content(argv[{next(at)}], {size});")
@@ -77,8 +79,6 @@ def main_program(i: Interface) -> str:
     for o in i.outputs:
         size = f"({i.elements(o)}) * (int64_t)sizeof({o.c_type})"
         lines.append(f"{o.c_type} *{o.name} = memory({size});")
-    bytes_ = f"{i.name}_arena_bytes({', '.join(dims)})" if dims else f"{i.name.upper()}_ARENA_BYTES"
-    lines.append(f"void *arena = memory({bytes_});")
     given = [*(o.name for o in (*i.inputs, *i.outputs)), *dims, *(["weights"] if weights else [])]
     lines.append(f"int failed = {i.name}({', '.join([*given, 'arena'])});")
     lines.append('if (failed) fprintf(stderr, "it returns %d\\n", failed);')
