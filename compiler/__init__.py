@@ -63,6 +63,8 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.scheduling.user_schedules": ["schedule"],
         "compiler.scheduling.rules": ["register_schedule_rule"],
         "compiler.boundary.external": ["register_func"],
+        "compiler.pattern.tables": ["CompositePattern"],
+        "compiler.engines.engine": ["Engine", "register_engine"],
         "compiler.scheduling.tuning_log": ["apply_history_best"],
         "compiler.tuning.tuner": ["tune"],
         "compiler.errors": [

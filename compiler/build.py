@@ -12,9 +12,11 @@ from compiler.boundary.assumptions import Assumption, assumptions
 from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.boundary.inputs import symbolic_sizes
+from compiler.engines.linking import linked
 from compiler.errors import InputError, UnsupportedError
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
+from compiler.ir.regions import refuse_regions, regions
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
@@ -210,6 +212,8 @@ def compiled(
         LoweringError, InputError, ConfigError: as `build`.
         UnsupportedError: there is control flow, which only the machine runs.
     """
+    handed = regions(mod)
+    mod, runners = linked(mod, target)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     indices = index_ranges(mod)
     mod = _prepared(mod, target)
@@ -229,6 +233,7 @@ def compiled(
     else:
         exe = compile_graph(mod, target, threads, dtype_lowering, sizes, (), assumed)
     exe.elements, exe.indices = elements, indices
+    exe.regions, exe.runners = handed, runners
     return exe
 
 
@@ -279,6 +284,7 @@ def compile_program(
         LoweringError, InputError, UnsupportedError: as `build`.
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
+    refuse_regions(mod, "part of a program that stands alone")
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
     plain = run(_prepared(mod, chosen), "emptiness")
     program = _program(plain, chosen, threads, dtype_lowering, compiled=compiled)

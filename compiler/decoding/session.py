@@ -19,6 +19,7 @@ from compiler.decoding.rounded import holding_rounded, rounded_first
 from compiler.decoding.turned import turned
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
 from compiler.ir.expr import IRModule
+from compiler.ir.regions import refuse_regions
 from compiler.lowering.choose import choose_lowerings
 from compiler.passes.pipeline import sequence
 from compiler.runtime.executable import GraphExecutable
@@ -55,6 +56,7 @@ def decoder(
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
+    refuse_regions(mod, "part of a decoder, which keeps its caches in place")
     ready = prepare(mod)
     if needs_machine(ready):
         raise UnsupportedError(

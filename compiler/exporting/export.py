@@ -19,6 +19,7 @@ from compiler.exporting.interface import Interface, check_name
 from compiler.exporting.needs import Needs, check_memory, needs_elsewhere
 from compiler.files.writing import check_folder, write_folder
 from compiler.ir.expr import IRModule
+from compiler.ir.regions import refuse_regions
 from compiler.runtime.program import Program
 from compiler.saved.libraries import Facts, description
 from compiler.target.cpus import THUMB, WASM32
@@ -260,6 +261,7 @@ def exported_program(
     Raises:
         UnsupportedError, LoweringError: as `export`.
     """
+    refuse_regions(mod, "exported")
     if needs_machine(mod):
         raise UnsupportedError(
             "a program with control flow, data or sizes found in numbers runs on the virtual "

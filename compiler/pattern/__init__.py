@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy(
             "tuple_of", "wildcard",
         ],
         "compiler.pattern.search": ["Found", "Mismatch", "Scope", "find_all", "match"],
+        "compiler.pattern.tables": ["CompositePattern"],
         "compiler.pattern.rules": ["Refusal", "Rule", "RulePass", "apply_rules", "rule"],
     },
 )  # fmt: skip

@@ -19,6 +19,7 @@ from compiler.boundary.index_ranges import IndexRange, check_indices
 from compiler.boundary.inputs import bind_inputs, check_sizes
 from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
+from compiler.ir.regions import Region
 from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.addresses import address
 from compiler.runtime.disassembly import counts, instructions
@@ -55,10 +56,14 @@ class Executable:
         elements: what the model declares of its inputs and outputs that numpy has no dtype for;
             calls take and give arrays of ml_dtypes there, `run` does not.
         indices: which inputs are positions; calls check them, `run` does not.
+        regions: what engines compute of it.
+        runners: what keeps their runners registered.
     """
 
     elements = Elements()
     indices: tuple[IndexRange, ...] = ()
+    regions: tuple[Region, ...] = ()
+    runners: object = None
 
     def __init__(
         self,

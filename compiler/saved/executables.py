@@ -13,7 +13,7 @@ from compiler.boundary.elements import elements_among
 from compiler.boundary.index_ranges import ranges_among
 from compiler.codegen.backend import Code
 from compiler.codegen.kernel_abi import KernelAbi
-from compiler.errors import ModelError
+from compiler.errors import ModelError, UnsupportedError
 from compiler.files.reading import ARRAYS, open_file
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import Compiled, Kernel, Written
@@ -43,7 +43,13 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     Raises:
         ConfigError: the file cannot be written.
         LoweringError: schedule rules or instructions have been registered since the build.
+        UnsupportedError: engines compute regions of it.
     """
+    for r in exe.regions:
+        raise UnsupportedError(
+            f"region @{r.name} is computed by engine {r.engine!r}, in this process, and cannot be "
+            "saved: save the module's text, or build it without engines"
+        )
     writer = Writer()
     manifest = {**header(exe.target), "threads": exe.threads}
     manifest["elements"] = [exe.elements.inputs, exe.elements.outputs]

@@ -1,0 +1,146 @@
+"""Regions of engines in a program: what compiles them, and calls of what that gives."""
+
+from __future__ import annotations
+
+import _ctypes
+import itertools
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from compiler.boundary.external import register_func, remove_func
+from compiler.engines.engine import Runner, usable_engine
+from compiler.errors import DtypelabError, MachineError, UnsupportedError
+from compiler.ir.call_graph import globals_of
+from compiler.ir.expr import (
+    Binding,
+    Call,
+    Function,
+    GlobalVar,
+    IRModule,
+    atom_type,
+    nested,
+)
+from compiler.ir.function_calls import call_dps_packed
+from compiler.ir.inference import infer_module
+from compiler.ir.regions import Region, regions
+from compiler.ir.substitution import with_nested
+from compiler.target.registry import Target
+from compiler.types.tensor_types import TensorType
+
+_numbers = itertools.count()
+
+
+class Runners:
+    """What runs the regions of an executable, registered for as long as this is alive.
+
+    Attributes:
+        names: region -> what its runner is registered as.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self._end = weakref.finalize(self, _forget, self.names)
+
+    def add(self, region: Region, runner: Runner) -> None:
+        """Register the runner of a region."""
+        name = f"{region.engine}/{region.name}#{next(_numbers)}"
+        register_func(name, _guarded(region, runner))
+        self.names[region.name] = name
+
+
+def _forget(names: Mapping[str, str]) -> None:
+    for name in names.values():
+        remove_func(name)
+
+
+def _guarded(region: Region, runner: Runner) -> Runner:
+    """A runner whose errors say which engine and region they are from."""
+    if isinstance(runner, _ctypes.CFuncPtr):
+        return runner
+
+    def run(*arrays: Any) -> None:
+        try:
+            runner(*arrays)
+        except DtypelabError:
+            raise
+        except Exception as e:
+            said = f"{type(e).__name__}: {e}"
+            raise MachineError(
+                f"engine {region.engine!r} failed at region @{region.name}: {said}"
+            ) from e
+
+    return run
+
+
+def linked(mod: IRModule, target: Target) -> tuple[IRModule, Runners]:
+    """A module whose regions are calls of registered functions, which run them, and what keeps
+    these registered. A module without regions is given back as it is.
+
+    Raises:
+        ConfigError: there is no such engine.
+        UnsupportedError: what an engine needs is not installed, an engine cannot compile a region,
+            or the target is another machine.
+        VerifyError: a region is no function of tensors, calls another function, or is used
+            otherwise than called.
+    """
+    runners = Runners()
+    found = {r.name: r for r in regions(mod)}
+    if not found:
+        return mod, runners
+    first = next(iter(found.values()))
+    if target.elsewhere:
+        raise UnsupportedError(
+            f"engine {first.engine!r} computes region @{first.name} in this process, and target "
+            f"{target.text!r} is another machine: build the module without engines"
+        )
+    mod = infer_module(mod)
+    for region in found.values():
+        _check(mod, region)
+        f = mod[region.name]
+        runners.add(region, _compiled(f, region))
+    rest = {
+        name: _calls(f, runners.names) if isinstance(f, Function) else f
+        for name, f in mod.functions.items()
+        if name not in found
+    }
+    return infer_module(replace(mod, functions=rest)), runners
+
+
+def _compiled(f: Function, region: Region) -> Runner:
+    engine = usable_engine(region.engine)
+    try:
+        return engine.compile(f, region.name)
+    except DtypelabError as e:
+        raise type(e)(f"engine {region.engine!r}, region @{region.name}: {e}") from None
+
+
+def _check(mod: IRModule, region: Region) -> None:
+    f, where = mod[region.name], f"@{region.name}, which engine {region.engine!r} computes,"
+    if called := sorted(globals_of(f)):
+        raise UnsupportedError(f"{where} calls @{called[0]}: a region holds all that it computes")
+    values = [(f"parameter {p!r}", atom_type(p)) for p in f.params]
+    values += [("its result", atom_type(r)) for r in f.results]
+    for what, t in values:
+        if not isinstance(t, TensorType):
+            raise UnsupportedError(f"{where} takes and gives tensors, and {what} is {t}")
+    if region.name == "main":
+        raise UnsupportedError("main cannot be a region: let main call a function that is one")
+
+
+def _calls(f: Function, names: Mapping[str, str]) -> Function:
+    """`f` with calls of regions, in it and the functions in it, as calls of what is registered."""
+    bindings: list[Binding] = []
+    for b in f.bindings:
+        v = b.value
+        if isinstance(v, GlobalVar) and v.name in names:
+            raise UnsupportedError(
+                f"%{b.var.name} holds @{v.name}, a region: it can be called only"
+            )
+        if isinstance(v, Call) and isinstance(v.op, GlobalVar) and v.op.name in names:
+            v = call_dps_packed(names[v.op.name], v.args, atom_type(b.var))
+        elif inside := nested(v):
+            v = with_nested(v, [_calls(g, names) for g in inside])
+        bindings.append(b if v is b.value else replace(b, value=v))
+    return f.with_body(bindings, f.results)

@@ -1,0 +1,84 @@
+"""Pattern tables: what other code generators can compute, as patterns of operators that they take
+as one (Relay's Bring Your Own Codegen: Z. Chen et al., arXiv 2105.03215)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from compiler.pattern.search import Found, Matchable
+
+Check = Callable[["Found"], str | None]
+"""Says why what a pattern found will not do; None: it will."""
+
+
+def _anything(_: Found) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class CompositePattern:
+    """Operators that an engine computes as one.
+
+    Attributes:
+        name: of what is made of them, e.g. `conv2d_relu`.
+        pattern: what they look like. All that it goes through becomes the composite; what it gives
+            names to besides are operands.
+        check: what else must hold: of types and attributes, say.
+    """
+
+    name: str
+    pattern: Matchable
+    check: Check = _anything
+
+
+_tables: dict[str, tuple[CompositePattern, ...]] = {}
+_homes: dict[str, str] = {}
+
+
+def comes_with(engine: str, module: str) -> None:
+    """Say which module, as it is imported, registers the table of an engine."""
+    _homes[engine] = module
+
+
+def register_pattern_table(engine: str, patterns: Sequence[CompositePattern]) -> None:
+    """Let `engine` be what these patterns are handed to, in the order in which they are tried.
+
+    Raises:
+        ConfigError: two patterns have one name.
+    """
+    names = [p.name for p in patterns]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ConfigError(
+            f"engine {engine!r} has several patterns called {twice[0]!r}: give each its own name"
+        )
+    _tables[engine] = tuple(patterns)
+
+
+def remove_pattern_table(engine: str) -> None:
+    """Forget the table of an engine, if there is one."""
+    _tables.pop(engine, None)
+
+
+def pattern_table(engine: str) -> tuple[CompositePattern, ...]:
+    """The patterns of an engine.
+
+    Raises:
+        ConfigError: there is no such engine; names the nearest.
+    """
+    if engine not in _tables and engine in _homes:
+        importlib.import_module(_homes[engine])
+    if engine not in _tables:
+        raise ConfigError(unknown("engine", engine, known_engines()))
+    return _tables[engine]
+
+
+def known_engines() -> list[str]:
+    """The names of all engines that have a table, or whose module would register one."""
+    return sorted({*_tables, *_homes})
