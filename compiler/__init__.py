@@ -17,7 +17,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.frontend.torch": ["from_fx", "from_torch"],
         "compiler.interpret.graph": ["evaluate"],
         "compiler.interpret.iterations": ["limit_iterations"],
-        "compiler.build": ["build", "optimize"],
+        "compiler.build": ["build", "optimize", "partition"],
         "compiler.boundary.assumptions": ["Assumption", "assumptions"],
         "compiler.runtime.executable": ["Executable"],
         "compiler.saved.decoders": ["load_decoder"],

@@ -3,7 +3,7 @@ Executable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.boundary.inputs import symbolic_sizes
 from compiler.engines.linking import linked
+from compiler.engines.partitioning import checked, partitioned
 from compiler.errors import InputError, UnsupportedError
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
@@ -159,7 +160,8 @@ PIPELINE = register(
             )),
         ),
         on_request=passes(
-            "BindParams", "Inline", "LambdaLift", "LegalizeOps", "PrintIR", "ToANormalForm",
+            "AnnotateTarget", "BindParams", "Inline", "LambdaLift", "LegalizeOps",
+            "MergeCompilerRegions", "PartitionGraph", "PrintIR", "ToANormalForm",
             "ToGraphNormalForm",
         ),
     )
@@ -171,6 +173,7 @@ def build(
     target: str | Target = "llvm",
     threads: int = 1,
     dtype_lowering: str | None = None,
+    engines: Sequence[str] | str = (),
 ) -> Executable:
     """Compile `main` of a module: to one native function, or, where there is control flow, to
     bytecode of a virtual machine.
@@ -183,19 +186,43 @@ def build(
         threads: threads that kernels may use, at least 1.
         dtype_lowering: how custom datatypes are computed (see `compiler.lowering.choose`):
             "vector", "table", "library"; None chooses the fastest for each datatype.
+        engines: other code generators, which compute what they can (see `partition`).
 
     Raises:
-        UnsupportedError: unknown target, or nothing that is installed runs its code.
+        UnsupportedError: unknown target, or nothing that is installed runs its code; or an engine
+            cannot run here, which says what to install.
         LoweringError: an operator or a custom datatype has no lowering; names it.
         InputError: a bad number of threads or lowering.
         ConfigError: the tuning log in use (see `apply_history_best`) cannot be read or does not
-            fit.
+            fit; or there is no such engine.
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
     chosen = Target.parse(target)
     require(chosen)
+    if engines:
+        mod = partition(mod, engines, chosen)
     return compiled(mod, chosen, threads, dtype_lowering)
+
+
+def partition(
+    mod: IRModule, engines: Sequence[str] | str, target: str | Target = "llvm"
+) -> IRModule:
+    """A module in which engines compute what they can: each region that one is handed is a function
+    with the attribute `engine`, which `build` gives to it. The module is simplified first, as
+    `build` does.
+
+    Args:
+        mod: the module; regions that it has already stay.
+        engines: names of engines (see `compiler.engines`), the most wanted first.
+        target: what computes the rest.
+
+    Raises:
+        ConfigError: there is no such engine; names the nearest.
+        UnsupportedError: an engine cannot run here; says what to install.
+        InputError: an engine is named twice.
+    """
+    return partitioned(_prepared(mod, Target.parse(target)), checked(engines))
 
 
 def compiled(

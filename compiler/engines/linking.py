@@ -27,6 +27,7 @@ from compiler.ir.inference import infer_module
 from compiler.ir.regions import Region, regions
 from compiler.ir.substitution import with_nested
 from compiler.target.registry import Target
+from compiler.transform.partition_graph import without_composites
 from compiler.types.tensor_types import TensorType
 
 _numbers = itertools.count()
@@ -76,7 +77,8 @@ def _guarded(region: Region, runner: Runner) -> Runner:
 
 def linked(mod: IRModule, target: Target) -> tuple[IRModule, Runners]:
     """A module whose regions are calls of registered functions, which run them, and what keeps
-    these registered. A module without regions is given back as it is.
+    these registered. Composites that are in no region become their operators; a module without
+    either is given back as it is.
 
     Raises:
         ConfigError: there is no such engine.
@@ -86,6 +88,7 @@ def linked(mod: IRModule, target: Target) -> tuple[IRModule, Runners]:
             otherwise than called.
     """
     runners = Runners()
+    mod = without_composites(mod)
     found = {r.name: r for r in regions(mod)}
     if not found:
         return mod, runners

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler.errors import UnsupportedError
-from compiler.ir.expr import Call, Function, IRModule
+from compiler.ir.expr import Call, Function, IRModule, Value
 
 ENGINE = "engine"
 """The attribute of a module's function that says which engine computes it."""
 COMPOSITE = "composite"
 """The attribute of a function that is called where it is written, and that an engine takes as one:
 `ENGINE.NAME`, of the engine and its pattern."""
+REGION = "region"
+"""The attribute of a composite that says, as a number, which region of its function it is in."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,19 @@ class Region:
     def __str__(self) -> str:
         of = f": {', '.join(self.nodes)}" if self.nodes else ""
         return f"@{self.name} by {self.engine}{of}"
+
+
+def composite_of(value: Value | None) -> Function | None:
+    """The function of a composite that `value` calls; None for anything else."""
+    op = value.op if isinstance(value, Call) else None
+    return op if isinstance(op, Function) and COMPOSITE in op.attrs else None
+
+
+def engine_of(f: Function | None) -> str:
+    """The engine that computes a region or a composite; empty for anything else."""
+    if f is None:
+        return ""
+    return str(f.attrs.get(ENGINE) or str(f.attrs.get(COMPOSITE, "")).partition(".")[0])
 
 
 def regions(mod: IRModule) -> tuple[Region, ...]:

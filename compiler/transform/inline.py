@@ -8,6 +8,7 @@ from dataclasses import replace
 from compiler.errors import ConfigError, unknown
 from compiler.ir.call_graph import callees_first, globals_of
 from compiler.ir.expr import Binding, Call, Function, GlobalVar, IRModule, Var, names_in
+from compiler.ir.regions import COMPOSITE
 from compiler.passes.live import live
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested
@@ -20,7 +21,8 @@ MOST_BINDINGS = 10_000
 class Inline(ModulePass):
     """Puts the bodies of functions where these are called: functions of the module that are marked
     `inline` or named here, closures where it is known which one is called, and functions that are
-    called where they are written, but for kernels (`primitive`).
+    called where they are written, but for kernels (`primitive`) and what an engine computes as one
+    (`composite`).
 
     A function stays where it may call itself, or where sizes of its values are known at run time
     only. Marked functions that nobody calls any more go.
@@ -92,5 +94,5 @@ class _Inliner:
         if isinstance(op, GlobalVar):
             return self.bodies.get(op.name)
         if isinstance(op, Function):
-            return None if op.attrs.get("primitive") else op
+            return None if op.attrs.get("primitive") or COMPOSITE in op.attrs else op
         return known.get(op) if isinstance(op, Var) else None

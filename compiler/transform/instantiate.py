@@ -88,7 +88,7 @@ def with_sizes(mod: IRModule, sizes: Sizes) -> IRModule:
 def with_types_given(f: Function, types: Mapping[TypeVar, Type]) -> Function:
     """`f`, typed, with types in place of its type variables. Its own dimensions that are called as
     some of theirs get other names."""
-    own = _dims_of(f) | _dims(p.type for p in f.params)
+    own = sizes_in(f)
     taken = {str(d) for d in own}
     both = sorted(own & _dims(types.values()), key=str)
     return _sized_function(f, _Known({d: Dim(unique(str(d), taken)) for d in both}, types))
@@ -119,6 +119,11 @@ def brings_sizes(f: Function) -> bool:
     for v in (*f.params, *f.captures):
         solve(atom_type(v), atom_type(v), known)
     return not _dims_of(f) <= known.keys()
+
+
+def sizes_in(f: Function) -> set[Dim]:
+    """The dimensions that its parameters, values and attributes have."""
+    return _dims_of(f) | _dims(p.type for p in f.params)
 
 
 def _dims_of(f: Function) -> set[Dim]:

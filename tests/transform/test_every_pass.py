@@ -14,8 +14,11 @@ from compiler.build import build
 from compiler.ir.equal import structural_equal
 from compiler.ir.parser import parse
 from compiler.ir.verifier import verify
+from compiler.pattern import CompositePattern, is_op
+from compiler.pattern.tables import register_pattern_table
 from compiler.transform import (
     AlterOpLayout,
+    AnnotateTarget,
     CanonicalizeOps,
     CombineParallelBatchMatmul,
     CombineParallelConv2D,
@@ -31,6 +34,8 @@ from compiler.transform import (
     InferType,
     Inline,
     LambdaLift,
+    MergeCompilerRegions,
+    PartitionGraph,
     Pass,
     PassContext,
     Sequential,
@@ -40,6 +45,13 @@ from compiler.transform import (
     VerifyInstrument,
 )
 
+register_pattern_table(
+    "every_pass",
+    [
+        CompositePattern("conv_relu", is_op("nn.relu")(is_op("nn.conv2d"))),
+        CompositePattern("add", is_op("add")),
+    ],
+)
 EXACT: dict[str, Callable[[], Pass]] = {
     "InferType": InferType,
     "FoldConstant": FoldConstant,
@@ -56,6 +68,9 @@ EXACT: dict[str, Callable[[], Pass]] = {
     "Inline": Inline,
     "Inline, named": lambda: Inline(["helped"]),
     "LambdaLift": LambdaLift,
+    "AnnotateTarget": lambda: AnnotateTarget("every_pass"),
+    "MergeCompilerRegions": MergeCompilerRegions,
+    "PartitionGraph": lambda: Sequential([AnnotateTarget("every_pass"), PartitionGraph()]),
     "ToGraphNormalForm": ToGraphNormalForm,
     "ToANormalForm": ToANormalForm,
     "AlterOpLayout": AlterOpLayout,

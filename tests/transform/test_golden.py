@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import compiler
+from compiler.pattern import CompositePattern, constant, is_op, wildcard
+from compiler.pattern.tables import register_pattern_table
 from compiler.symbolic import Index
 from compiler.transform import (
+    AnnotateTarget,
     BindParams,
     CanonicalizeOps,
     CombineParallelBatchMatmul,
@@ -31,6 +34,8 @@ from compiler.transform import (
     InferType,
     Inline,
     LambdaLift,
+    MergeCompilerRegions,
+    PartitionGraph,
     Pass,
     PassContext,
     Sequential,
@@ -44,7 +49,17 @@ from compiler.types.tensor_types import TensorType
 FOLDER = Path(__file__).parent / "golden"
 LINE = "\n// ==== after ====\n\n"
 BOUND = np.asarray(2, np.float32)
+DENSE = is_op("nn.dense")(wildcard(), constant())
+register_pattern_table(
+    "golden",
+    [
+        CompositePattern("dense_relu", is_op("nn.relu")(DENSE)),
+        CompositePattern("dense", DENSE),
+        CompositePattern("add", is_op("add")(wildcard(), wildcard())),
+    ],
+)
 PASSES: dict[str, Callable[[], Pass]] = {
+    "AnnotateTarget": lambda: AnnotateTarget("golden"),
     "BindParams": lambda: BindParams({"k": BOUND}),
     "CanonicalizeOps": CanonicalizeOps,
     "CombineParallelBatchMatmul": lambda: CombineParallelBatchMatmul(2),
@@ -62,6 +77,8 @@ PASSES: dict[str, Callable[[], Pass]] = {
     "InferType": InferType,
     "Inline": Inline,
     "LambdaLift": LambdaLift,
+    "MergeCompilerRegions": MergeCompilerRegions,
+    "PartitionGraph": PartitionGraph,
     "SimplifyInference": SimplifyInference,
     "ToANormalForm": ToANormalForm,
     "ToGraphNormalForm": ToGraphNormalForm,
