@@ -32,7 +32,7 @@ from compiler.runtime.beside import Beside
 from compiler.runtime.loader import loader_of
 from compiler.runtime.nests import Nest
 from compiler.scheduling import rules
-from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import History
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, Var
@@ -83,7 +83,7 @@ class KernelSource:
         self,
         legal: Legalized,
         target: Target,
-        choices: Mapping[str, TileChoice] | None,
+        choices: Choice | None,
     ):
         # Not `legal` itself: that would keep every constant's array alive.
         self._func, self._target, self._choices = legal.func, target, dict(choices or {})
@@ -276,7 +276,7 @@ def build_kernel(
 def compile_kernel(
     legal: Legalized,
     target: Target,
-    choices: Mapping[str, TileChoice] | None = None,
+    choices: Choice | None = None,
     beside: Beside | None = None,
 ) -> Kernel:
     """Compile a loop nest, which is scheduled in place if need be, or take it from the cache.

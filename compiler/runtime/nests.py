@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from compiler.codegen.backend import Code, backend_of, refuse_grid
 from compiler.lowering.custom_dtypes import lower_custom_dtypes
+from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import schedule_for
 from compiler.scheduling.independent import check_independent
-from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.user_schedules import start_reductions
 from compiler.target.registry import Target, kind_of
 from compiler.tensor.expr import Buffer
@@ -33,7 +33,7 @@ class Nest:
     target: Target
     arranged: bool = False
     constants: Collection[Buffer] = ()
-    choices: Mapping[str, TileChoice] = field(default_factory=dict)
+    choices: Choice = field(default_factory=dict)
     tables: tuple[Buffer, ...] = ()
 
 

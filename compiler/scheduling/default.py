@@ -7,12 +7,13 @@ where it is contiguous. Anything else runs as written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from compiler.errors import ScheduleError
 from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
+from compiler.scheduling.choices import Choice, Sketch
 from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
@@ -41,9 +42,7 @@ from compiler.tensor.expr import (
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import For, PrimFunc, Store, stores
 
-DefaultSchedule = Callable[
-    [PrimFunc, Target, Collection[Buffer], Mapping[str, TileChoice] | None], None
-]
+DefaultSchedule = Callable[[PrimFunc, Target, Collection[Buffer], Choice | None], None]
 """(loop nests, target, constant parameters, chosen tiles): schedules them in place."""
 
 
@@ -56,7 +55,7 @@ def schedule_default(
     f: PrimFunc,
     target: Target,
     constants: Collection[Buffer] = (),
-    choices: Mapping[str, TileChoice] | None = None,
+    choices: Choice | None = None,
 ) -> None:
     """Schedule `f` in place.
 
@@ -64,7 +63,7 @@ def schedule_default(
         f: the loop nests.
         target: what they will run on.
         constants: the parameters whose arrays are known at build time.
-        choices: register tiles for some stages (a tuner's, say) instead of the rule's.
+        choices: what is chosen (by a tuner, say) for some stages instead of the rule's.
 
     Raises:
         ScheduleError: a choice does not fit its stage.
@@ -79,10 +78,13 @@ def schedule_default(
 
 
 def _arrange(
-    f: PrimFunc, target: Target, constants: Collection[Buffer], left: dict[str, TileChoice]
+    f: PrimFunc, target: Target, constants: Collection[Buffer], left: dict[str, TileChoice | Sketch]
 ) -> None:
     """Tile and vectorize all stages of `f`, in place, with the tiles in `left` for some."""
-    s = untiled(f, target, constants)
+    whole = left.pop("", Sketch())
+    if not isinstance(whole, Sketch):
+        raise ScheduleError("what is chosen for the whole loop nest is a sketch, no tile")
+    s = untiled(f, target, constants, whole.apart)
     done: frozenset[str] = frozenset()
     for stage in s.stages():
         if stage in done or stage not in s.stages():
@@ -95,7 +97,10 @@ def _arrange(
             continue
         tile = rule_tile(s, stage, target, constants)
         if tile is not None and stage in left:
-            tile = retile(s, stage, tile, left.pop(stage), target, constants)
+            chosen = left.pop(stage)
+            if not isinstance(chosen, TileChoice):
+                raise ScheduleError(f"what is chosen for stage {stage} is a tile")
+            tile = retile(s, stage, tile, chosen, target, constants)
         if tile is not None:
             row_bytes = target.vector_bytes if target.architecture.row_copies else 0
             apply_tile(s, stage, tile, target.fma, target.architecture.caches, row_bytes)
@@ -108,13 +113,16 @@ def _arrange(
 
 
 def untiled(
-    f: PrimFunc, target: Target | None = None, constants: Collection[Buffer] = ()
+    f: PrimFunc,
+    target: Target | None = None,
+    constants: Collection[Buffer] = (),
+    apart: Collection[str] = (),
 ) -> Schedule:
-    """A schedule of `f` with elementwise stages inlined and expressions simplified, and, for a
-    target, reductions of rows in lanes, and products of computed bytes as its dot products take
-    them: what tiles are chosen for."""
+    """A schedule of `f` with elementwise stages, but those `apart`, inlined and expressions
+    simplified, and, for a target, reductions of rows in lanes, and products of computed bytes as
+    its dot products take them: what tiles are chosen for."""
     s = Schedule(f)
-    inline_elementwise(s)
+    inline_elementwise(s, apart)
     for x in stores(f.body):
         x.value = simplify(x.value)
     if target is not None:
@@ -141,14 +149,14 @@ def rule_tile(
     return choose_tile(s, stage, target, packable)
 
 
-def inline_elementwise(s: Schedule) -> None:
-    """Inline every elementwise stage that is read by one non-reduction stage, at one position, or
-    by two if it is a single operation, but for slow ones that would be computed again and again
-    there, as the deviation of a row is for every element of that."""
+def inline_elementwise(s: Schedule, apart: Collection[str] = ()) -> None:
+    """Inline every elementwise stage, but those `apart`, that is read by one non-reduction stage,
+    at one position, or by two if it is a single operation, but for slow ones that would be computed
+    again and again there, as the deviation of a row is for every element of that."""
     for stage in reversed(s.stages()):  # readers first: then several may have become one
         ((store, _, _), *more) = s.stage_stores(stage)
         b = store.buffer
-        if more or store.update or b not in s.func.temps:
+        if more or store.update or b not in s.func.temps or stage in apart:
             continue
         if sum(x.buffer is b for x in stores(s.func.body)) > 1:
             continue

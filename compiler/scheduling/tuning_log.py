@@ -23,7 +23,7 @@ from compiler.errors import ConfigError, ScheduleError
 from compiler.files.reading import read_text
 from compiler.files.writing import behind_links, check_writable
 from compiler.passes.manager import PassContext
-from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.choices import Choice, decision_from_json
 from compiler.target.registry import Target, host_cpu
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.names import digest
@@ -59,7 +59,7 @@ class Record:
         workload: its key.
         text: its parameters and results, for people.
         target, isa, cpu: where it was measured; `cpu` is the machine's, whatever the target.
-        choice: stage -> its tile.
+        choice: stage -> its tile, or what else is chosen for it.
         default_ms, best_ms: median milliseconds of the rule's tile and of this one, taken in turns.
         seed: of the tuner.
         date: UTC, ISO 8601.
@@ -70,7 +70,7 @@ class Record:
     target: str
     isa: str
     cpu: str
-    choice: Mapping[str, TileChoice]
+    choice: Choice
     default_ms: float
     best_ms: float
     seed: int
@@ -101,7 +101,7 @@ class Record:
         if not isinstance(given["choice"], dict):
             raise ConfigError("choice must be an object, stage -> tile")
         try:
-            choice = {k: TileChoice.from_json(c) for k, c in given["choice"].items()}
+            choice = {k: decision_from_json(c) for k, c in given["choice"].items()}
         except ScheduleError as e:
             raise ConfigError(str(e)) from None
         return Record(**{**given, "choice": choice})

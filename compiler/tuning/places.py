@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from compiler.boundary.elements import Elements
@@ -12,7 +12,7 @@ from compiler.lowering.legalize import legalize
 from compiler.runtime.executable import Executable
 from compiler.runtime.program_builder import ProgramBuilder
 from compiler.saved.libraries import Facts
-from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import Record, apply_records, machine_cpu, workload_key
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
@@ -33,7 +33,7 @@ class Place(Protocol):
         function: Function,
         target: Target,
         inputs: Sequence[Array],
-        choice: Mapping[str, TileChoice] | None = None,
+        choice: Choice | None = None,
     ) -> Any:
         """A primitive function as compiled for that machine, with its inputs as
         `measure.random_arrays` gives them.
@@ -65,7 +65,7 @@ def alone(
     function: Function,
     target: Target,
     inputs: Sequence[Array],
-    choice: Mapping[str, TileChoice] | None = None,
+    choice: Choice | None = None,
 ) -> tuple[Relocatable, list[Array]]:
     """The program of one primitive function, and its inputs in the order of its parameters.
 

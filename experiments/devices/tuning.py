@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.ir.expr import Function, IRModule
 from compiler.runtime.executable import Executable
-from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import of_machine
 from compiler.target.registry import Target
 from compiler.tuning.places import alone
@@ -36,7 +36,7 @@ class DevicePlace:
         function: Function,
         target: Target,
         inputs: Sequence[Array],
-        choice: Mapping[str, TileChoice] | None = None,
+        choice: Choice | None = None,
     ) -> _Kernel:
         """See Place."""
         with of_machine(self.cpu):

@@ -1,0 +1,86 @@
+"""What may be chosen about the schedule of a loop nest, as plain data: what a log keeps and a tuner
+varies. Nothing of it changes a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from compiler.errors import ScheduleError
+from compiler.scheduling.tile_config import TileChoice
+
+SKETCH = "sketch"
+"""The field by which a sketch is told from a tile in JSON."""
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Decisions about a loop nest, each of which stands for what the rules do where it has its
+    default.
+
+    Attributes:
+        apart: stages that stay stages of their own, although the rules would compute them where
+            they are read.
+    """
+
+    apart: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The decisions that were taken, for a log."""
+        taken = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {k: _plain(v) for k, v in taken.items() if v != _DEFAULTS[k]}
+        return {SKETCH: 1, **plain}
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> Sketch:
+        """The inverse of `to_json`.
+
+        Raises:
+            ScheduleError: a field is unknown, or of another kind than it must be.
+        """
+        given = {k: _frozen(v) for k, v in content.items() if k != SKETCH}
+        for name, value in given.items():
+            if name not in _DEFAULTS or not _alike(value, _KINDS[name]):
+                raise ScheduleError(f"a sketch has no field {name} like {value!r}")
+        return Sketch(**given)
+
+
+_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Sketch)}
+_KINDS: dict[str, Any] = {"apart": (str,)}
+"""Name of a field -> a type, a tuple of one for lists, a longer one for lists of that length."""
+
+
+def _plain(v: Any) -> Any:
+    return [_plain(x) for x in v] if isinstance(v, tuple) else v
+
+
+def _frozen(v: Any) -> Any:
+    return tuple(_frozen(x) for x in v) if isinstance(v, (list, tuple)) else v
+
+
+def _alike(v: Any, kind: Any) -> bool:
+    if not isinstance(kind, tuple):
+        return type(v) is kind
+    if not isinstance(v, tuple) or (len(kind) > 1 and len(v) != len(kind)):
+        return False
+    kinds = kind if len(kind) > 1 else kind * len(v)
+    return all(_alike(x, k) for x, k in zip(v, kinds, strict=True))
+
+
+Choice = Mapping[str, TileChoice | Sketch]
+"""Stage -> what is chosen for it; "": for the whole loop nest. {}: what the rules do."""
+
+
+def decision_from_json(content: Any) -> TileChoice | Sketch:
+    """The inverse of `to_json` of either.
+
+    Raises:
+        ScheduleError: it is neither.
+    """
+    if isinstance(content, Mapping) and SKETCH in content:
+        return Sketch.from_json(content)
+    return TileChoice.from_json(content)
+
+
+__all__ = ["Choice", "Sketch", "decision_from_json"]
