@@ -12,8 +12,8 @@ from compiler.boundary.assumptions import Assumption, assumptions
 from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.boundary.inputs import symbolic_sizes
+from compiler.engines.engine import checked
 from compiler.engines.linking import linked
-from compiler.engines.partitioning import checked, partitioned
 from compiler.errors import InputError, UnsupportedError
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
@@ -21,6 +21,7 @@ from compiler.ir.regions import refuse_regions, regions
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
+from compiler.passes.manager import PassContext, Sequential
 from compiler.passes.pipeline import Pipeline, Stage, Step, register, run, sequence
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.loader import loader_of, require
@@ -222,7 +223,11 @@ def partition(
         UnsupportedError: an engine cannot run here; says what to install.
         InputError: an engine is named twice.
     """
-    return partitioned(_prepared(mod, Target.parse(target)), checked(engines))
+    from compiler.transform import AnnotateTarget, MergeCompilerRegions, PartitionGraph
+
+    annotate, number = AnnotateTarget(checked(engines)), MergeCompilerRegions()
+    steps = Sequential([annotate, number, PartitionGraph()], name="partition")
+    return steps(_prepared(mod, Target.parse(target)))
 
 
 def compiled(
@@ -281,8 +286,6 @@ def compile_graph(
         LoweringError: an operator or a custom datatype has no lowering; names it.
         InputError: there is no lowering of that name.
     """
-    from compiler.passes.manager import PassContext
-
     context = PassContext.current()
     mod = run(mod, "emptiness")
     program = _program(mod, target, threads, dtype_lowering, dims)

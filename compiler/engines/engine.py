@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.errors import ConfigError, UnsupportedError
+from compiler.errors import ConfigError, InputError, UnsupportedError
 from compiler.ir.expr import Function
 from compiler.pattern.tables import (
     CompositePattern,
@@ -99,3 +99,18 @@ def usable_engine(name: str) -> Engine:
     if missing := engine.missing():
         raise UnsupportedError(f"engine {name!r} cannot run here: {missing}")
     return engine
+
+
+def checked(engines: Sequence[str] | str) -> tuple[str, ...]:
+    """The names of engines, all of which run here.
+
+    Raises:
+        ConfigError, UnsupportedError: as `usable_engine`.
+        InputError: one is named twice.
+    """
+    named = (engines,) if isinstance(engines, str) else tuple(engines)
+    for e in named:
+        if named.count(e) > 1:
+            raise InputError(f"engine {e!r} is named twice: the order of engines is their priority")
+        usable_engine(e)
+    return named

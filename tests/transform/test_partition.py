@@ -16,7 +16,6 @@ from random_programs import PLANS, Plan, inputs, outputs, program
 from toy_engines import toy_engines
 
 import compiler
-from compiler.engines.partitioning import partitioned
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule, Var, operands
 from compiler.ir.regions import REGION, composite_of, engine_of, regions
@@ -46,6 +45,12 @@ ORDERS = st.sampled_from([("left",), ("right",), ("left", "right"), ("right", "l
 def _engines() -> Iterator[None]:
     with toy_engines():
         yield
+
+
+def partitioned(mod: IRModule, order: tuple[str, ...]) -> IRModule:
+    """What `compiler.partition` makes of a module that needs no simplification."""
+    passes = [AnnotateTarget(order), MergeCompilerRegions(), PartitionGraph()]
+    return Sequential(passes)(mod)
 
 
 def graph(drawn: Drawn) -> IRModule:
