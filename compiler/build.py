@@ -17,7 +17,7 @@ from compiler.engines.linking import linked
 from compiler.errors import InputError, UnsupportedError
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
-from compiler.ir.regions import refuse_regions, regions
+from compiler.ir.regions import decisions, refuse_regions, regions
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
@@ -175,6 +175,8 @@ def build(
     threads: int = 1,
     dtype_lowering: str | None = None,
     engines: Sequence[str] | str = (),
+    costs: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Executable:
     """Compile `main` of a module: to one native function, or, where there is control flow, to
     bytecode of a virtual machine.
@@ -187,7 +189,7 @@ def build(
         threads: threads that kernels may use, at least 1.
         dtype_lowering: how custom datatypes are computed (see `compiler.lowering.choose`):
             "vector", "table", "library"; None chooses the fastest for each datatype.
-        engines: other code generators, which compute what they can (see `partition`).
+        engines: other code generators, which compute what they can; costs, sizes: see `partition`.
 
     Raises:
         UnsupportedError: unknown target, or nothing that is installed runs its code; or an engine
@@ -202,12 +204,18 @@ def build(
     chosen = Target.parse(target)
     require(chosen)
     if engines:
-        mod = partition(mod, engines, chosen)
+        mod = partition(mod, engines, costs, chosen, threads, sizes, dtype_lowering)
     return compiled(mod, chosen, threads, dtype_lowering)
 
 
 def partition(
-    mod: IRModule, engines: Sequence[str] | str, target: str | Target = "llvm"
+    mod: IRModule,
+    engines: Sequence[str] | str,
+    costs: str | None = None,
+    target: str | Target = "llvm",
+    threads: int = 1,
+    sizes: Mapping[str, int] | None = None,
+    dtype_lowering: str | None = None,
 ) -> IRModule:
     """A module in which engines compute what they can: each region that one is handed is a function
     with the attribute `engine`, which `build` gives to it. The module is simplified first, as
@@ -216,18 +224,29 @@ def partition(
     Args:
         mod: the module; regions that it has already stay.
         engines: names of engines (see `compiler.engines`), the most wanted first.
-        target: what computes the rest.
+        costs: None hands over all that the engines can compute; "measured" what makes the program
+            quicker on this machine, of which `compiler.engines.decisions` tells.
+        target, threads, dtype_lowering: how the rest is computed, for "measured".
+        sizes: name of an open dimension -> what to measure for.
 
     Raises:
         ConfigError: there is no such engine; names the nearest.
         UnsupportedError: an engine cannot run here; says what to install.
-        InputError: an engine is named twice.
+        InputError: an engine is named twice, there are no such costs, or a size is missing.
     """
+    if costs not in (None, "measured"):
+        raise InputError(f"costs are 'measured' or None, not {costs!r}")
     from compiler.transform import AnnotateTarget, MergeCompilerRegions, PartitionGraph
 
+    parsed = Target.parse(target)
     annotate, number = AnnotateTarget(checked(engines)), MergeCompilerRegions()
-    steps = Sequential([annotate, number, PartitionGraph()], name="partition")
-    return steps(_prepared(mod, Target.parse(target)))
+    ready = _prepared(mod, parsed)
+    if costs is None:
+        return Sequential([annotate, number, PartitionGraph()], name="partition")(ready)
+    from compiler.engines.costs import Measurer, cheapest
+
+    measurer = Measurer(lambda m: compiled(m, parsed, threads, dtype_lowering), sizes or {})
+    return cheapest(annotate(ready), number, PartitionGraph(), measurer, not needs_machine(ready))
 
 
 def compiled(
@@ -244,7 +263,7 @@ def compiled(
         LoweringError, InputError, ConfigError: as `build`.
         UnsupportedError: there is control flow, which only the machine runs.
     """
-    handed = regions(mod)
+    handed, decided = regions(mod), decisions(mod)
     mod, runners = linked(mod, target)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     indices = index_ranges(mod)
@@ -265,7 +284,7 @@ def compiled(
     else:
         exe = compile_graph(mod, target, threads, dtype_lowering, sizes, (), assumed)
     exe.elements, exe.indices = elements, indices
-    exe.regions, exe.runners = handed, runners
+    exe.regions, exe.decisions, exe.runners = handed, decided, runners
     return exe
 
 

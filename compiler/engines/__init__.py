@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "compiler.pattern.tables": ["CompositePattern"],
         "compiler.engines.engine": ["Engine", "get_engine", "register_engine", "remove_engine"],
-        "compiler.ir.regions": ["Region", "regions"],
+        "compiler.ir.regions": ["Decision", "Region", "decisions", "program_times", "regions"],
         "compiler.engines.linking": ["linked"],
     },
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from compiler.errors import UnsupportedError
 from compiler.ir.expr import Call, Function, IRModule, Value
@@ -34,6 +35,50 @@ class Region:
     def __str__(self) -> str:
         of = f": {', '.join(self.nodes)}" if self.nodes else ""
         return f"@{self.name} by {self.engine}{of}"
+
+
+DECISIONS = "engine_decisions"
+"""The attribute of a module that says what was measured before it was partitioned."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a region was handed to an engine, and the times that it was measured to take alone.
+
+    Attributes:
+        region: the name that its function has, or would have had.
+        engine: the engine's name.
+        nodes: of the imported model, that it stands for.
+        ours_ms, engine_ms: milliseconds.
+        handed: whether the engine computes it.
+    """
+
+    region: str
+    engine: str
+    nodes: tuple[str, ...]
+    ours_ms: float
+    engine_ms: float
+    handed: bool
+
+    def row(self) -> dict[str, Any]:
+        """As data that JSON has."""
+        return {**asdict(self), "nodes": list(self.nodes)}
+
+    def __str__(self) -> str:
+        who = self.engine if self.handed else "ours"
+        times = f"{self.engine_ms:.4f} ms, ours {self.ours_ms:.4f} ms"
+        return f"@{self.region}: {who} ({self.engine} {times})"
+
+
+def decisions(mod: IRModule) -> tuple[Decision, ...]:
+    """What was measured of the regions of a module that was partitioned by costs; else nothing."""
+    rows = mod.attrs.get(DECISIONS, {}).get("regions", ())
+    return tuple(Decision(**{**r, "nodes": tuple(r["nodes"])}) for r in rows)
+
+
+def program_times(mod: IRModule) -> dict[str, float]:
+    """The milliseconds of the whole programs that were compared then; none, if none were."""
+    return dict(mod.attrs.get(DECISIONS, {}).get("programs", {}))
 
 
 def composite_of(value: Value | None) -> Function | None:

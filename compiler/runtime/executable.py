@@ -19,7 +19,7 @@ from compiler.boundary.index_ranges import IndexRange, check_indices
 from compiler.boundary.inputs import bind_inputs, check_sizes
 from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
-from compiler.ir.regions import Region
+from compiler.ir.regions import Decision, Region
 from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.addresses import address
 from compiler.runtime.disassembly import counts, instructions
@@ -57,12 +57,14 @@ class Executable:
             calls take and give arrays of ml_dtypes there, `run` does not.
         indices: which inputs are positions; calls check them, `run` does not.
         regions: what engines compute of it.
+        decisions: what was measured of them, if costs decided.
         runners: what keeps their runners registered.
     """
 
     elements = Elements()
     indices: tuple[IndexRange, ...] = ()
     regions: tuple[Region, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     runners: object = None
 
     def __init__(

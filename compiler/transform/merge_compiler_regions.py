@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from compiler.ir.expr import Binding, Call, Function, IRModule, TupleGetItem, Var
 from compiler.ir.regions import REGION, composite_of, engine_of
+from compiler.ir.regions import regions as found_regions
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested
 from compiler.transform.outline import dependencies
@@ -25,8 +26,10 @@ class MergeCompilerRegions(ModulePass):
     required = ("InferType",)
 
     def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        """The module whose composites have numbers of regions, counted from 0."""
-        count = 0
+        """The module whose composites have numbers of regions, counted from 0, or on from those
+        that there are already."""
+        there = [r.name.removeprefix(f"{r.engine}_") for r in found_regions(mod)]
+        count = max((int(n) + 1 for n in there if n.isdecimal()), default=0)
 
         def numbered(f: Function) -> Function:
             nonlocal count

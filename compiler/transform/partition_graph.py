@@ -1,14 +1,14 @@
 """PartitionGraph: regions become functions of the module, marked with their engine, and calls.
 
-What an engine computes is a function `ENGINE_0`, `ENGINE_1` ... with the attribute `engine`, of
-what its composites read from elsewhere; constants are inside. It is a function like any other for
-whoever evaluates the module, and `build` gives it to the engine. Composites that no region has been
-found for are regions of their own.
+What an engine computes is a function `ENGINE_0`, `ENGINE_1` ... (by the number of its region) with
+the attribute `engine`, of what its composites read from elsewhere; constants are inside. It is a
+function like any other for whoever evaluates the module, and `build` gives it to the engine.
+Composites that no region has been found for are regions of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from compiler.errors import VerifyError
 from compiler.ir.expr import (
@@ -105,7 +105,7 @@ class _Partition:
 
     def region(self, members: Sequence[Binding], names: set[str]) -> list[Binding]:
         """A call of a new function of these bindings, and what gives their values."""
-        engines = {engine_of(f) for b in members if (f := composite_of(b.value)) is not None}
+        engines = {engine_of(c) for b in members if (c := composite_of(b.value)) is not None}
         if len(engines) > 1:
             both = " and ".join(sorted(engines))
             raise VerifyError(f"%{members[0].var.name} is in a region of {both}: number them apart")
@@ -118,7 +118,8 @@ class _Partition:
         ]
         f, args = outlined(members, results, {ENGINE: engine})
         f = f.with_body([_unnumbered(b) for b in f.bindings], f.results)
-        number = 0
+        first = next(c.attrs for b in members if (c := composite_of(b.value)) is not None)
+        number = first.get(REGION, 0)
         while (name := f"{engine}_{number}") in self.taken:
             number += 1
         self.taken.add(name)
@@ -150,24 +151,29 @@ def _unnumbered(b: Binding) -> Binding:
     return Binding(b.var, Call(op, b.value.args, b.value.attrs), b.origins)
 
 
-def without_composites(mod: IRModule) -> IRModule:
-    """`mod` with the operators of composites that are in no region in their place."""
+def _none(_: Function) -> bool:
+    return False
+
+
+def without_composites(mod: IRModule, unless: Callable[[Function], bool] = _none) -> IRModule:
+    """`mod` with the operators of composites that are in no region in their place, but for those
+    whose function is to stay."""
     return mod.with_functions(
         {
-            name: through_nested(f, _opened)
+            name: through_nested(f, lambda g: _opened(g, unless))
             for name, f in mod.functions.items()
             if isinstance(f, Function) and not engine_of(f)
         }
     )
 
 
-def _opened(f: Function) -> Function:
+def _opened(f: Function, unless: Callable[[Function], bool]) -> Function:
     if not any(composite_of(b.value) for b in f.bindings):
         return f
     names, bindings = names_in(f), []
     for b in f.bindings:
         inner = composite_of(b.value)
-        if inner is None:
+        if inner is None or unless(inner):
             bindings.append(b)
         else:
             assert isinstance(b.value, Call)

@@ -1,0 +1,272 @@
+"""Which regions are worth handing over: measured on this machine, in turns with our own code.
+
+Every region is timed alone, as its engine computes it and as we do. That says nothing of the
+borders (layouts, what fusion would have joined), so whole programs decide: ours alone, all regions
+handed over, those that are quicker alone, and those of the composites that are quicker alone. The
+quickest is taken, and where two are as quick as each other, the one that hands less over.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from compiler.errors import InputError
+from compiler.ir.equal import structural_equal
+from compiler.ir.expr import (
+    Binding,
+    Call,
+    Function,
+    GlobalVar,
+    IRModule,
+    TupleGetItem,
+    Var,
+    atom_type,
+    nested,
+)
+from compiler.ir.regions import (
+    DECISIONS,
+    ENGINE,
+    REGION,
+    Decision,
+    composite_of,
+    engine_of,
+    regions,
+)
+from compiler.ir.substitution import substitute
+from compiler.runtime.executable import Executable
+from compiler.symbolic import Index
+from compiler.symbolic import Var as Dim
+from compiler.transform.instantiate import sizes_in
+from compiler.transform.partition_graph import without_composites
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, TupleType, Type
+
+Build = Callable[[IRModule], Executable]
+Pass = Callable[[IRModule], IRModule]
+NOISE = 0.98
+"""What is handed over takes less than this share of the other's time."""
+SAMPLE_NS = 200_000
+"""Nanoseconds that a timed sample should last: what is quicker is called several times."""
+SECONDS, PROGRAM_SECONDS = 0.25, 2.0
+"""Seconds for a pair of regions, and for a program of those that are compared."""
+ROUNDS, MOST_ROUNDS = 9, 200
+
+
+@dataclass(frozen=True)
+class Measurer:
+    """Measures parts of a program and whole programs.
+
+    Attributes:
+        build: compiles a module, with its regions as calls of engines.
+        sizes: of open dimensions, by name.
+        seconds: for a pair of regions; a whole program gets more.
+    """
+
+    build: Build
+    sizes: Mapping[str, int]
+    seconds: float = SECONDS
+
+    def region(self, f: Function, engine: str) -> tuple[float, float]:
+        """Milliseconds of a function as we compute it, and as the engine does."""
+        plain, marked = replace(f, attrs={}), replace(f, attrs={ENGINE: engine})
+        params = tuple(Var(p.name, p.type) for p in f.params)
+        call, results = _called(marked, params)
+        caller = Function(params, call, results)
+        ours = self.build(IRModule({"main": plain}))
+        theirs = self.build(IRModule({"main": caller, "region": marked}))
+        first, second = in_turns([self.call(ours, f), self.call(theirs, f)], self.seconds)
+        return first, second
+
+    def programs(self, mods: Sequence[IRModule]) -> list[float]:
+        """Milliseconds of whole programs that compute the same."""
+        seconds = self.seconds / SECONDS * PROGRAM_SECONDS * len(mods)
+        return in_turns([self.call(self.build(m), m.main) for m in mods], seconds)
+
+    def call(self, exe: Executable, f: Function) -> Callable[[], object]:
+        """A call of an executable on random arrays for the parameters of `f`."""
+        known = {Dim(n): s for n, s in self.sizes.items()}
+        arrays = []
+        for k, p in enumerate(f.params):
+            t = atom_type(p)
+            if not isinstance(t, TensorType):
+                raise InputError(f"costs='measured' takes tensors, and {p!r} is {t}")
+            if missing := sorted(d.name for d in _dims(t) - known.keys()):
+                raise InputError(
+                    f"costs='measured' needs the size of dimension {missing[0]!r}: give "
+                    f"sizes={{{missing[0]!r}: 1}}, or import the model with shapes"
+                )
+            arrays.append(_random(t, known, k))
+        dims = {d: known[d] for d in sizes_in(f) if d in known}
+        return partial(exe.run, arrays, dims)
+
+
+def _called(f: Function, params: tuple[Var, ...]) -> tuple[tuple[Binding, ...], tuple[Var, ...]]:
+    types = tuple(map(atom_type, f.results))
+    call = Call(GlobalVar("region", f.type), params)
+    if len(types) == 1:
+        out = Var("out", types[0])
+        return (Binding(out, call),), (out,)
+    whole = Var("out", TupleType(types))
+    parts = [Var(f"out_{k}", t) for k, t in enumerate(types)]
+    taken = [Binding(v, TupleGetItem(whole, k)) for k, v in enumerate(parts)]
+    return (Binding(whole, call), *taken), tuple(parts)
+
+
+def _dims(t: Type) -> set[Dim]:
+    assert isinstance(t, TensorType)
+    return set().union(*(d.vars() for d in t.shape if isinstance(d, Index)))
+
+
+def _random(t: TensorType, sizes: Mapping[Dim, int], seed: int) -> Array:
+    """Standard normal floats and bytes over their whole range; wider integers, which may be
+    positions, are zeros."""
+    shape = tuple(d.value(sizes) if isinstance(d, Index) else d for d in t.shape)
+    storage, rng = t.dtype.storage, np.random.default_rng(seed)
+    if storage.kind == "f":
+        return np.ascontiguousarray(rng.standard_normal(shape).astype(storage))
+    if storage.itemsize == 1 and storage.kind in "iu":
+        info = np.iinfo(storage)
+        return rng.integers(info.min, info.max + 1, shape, storage)
+    return np.zeros(shape, storage)
+
+
+def in_turns(calls: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Median milliseconds of each of `calls`, in turns whose order chance says, for about `seconds`
+    in all."""
+    repeats = []
+    for call in calls:
+        call()
+        start = time.perf_counter_ns()
+        call()
+        repeats.append(max(1, SAMPLE_NS // max(1, time.perf_counter_ns() - start)))
+    times: list[list[float]] = [[] for _ in calls]
+    order, shuffled = list(range(len(calls))), random.Random(0)
+    end = time.perf_counter() + seconds
+    done = 0
+    while done < ROUNDS or (time.perf_counter() < end and done < MOST_ROUNDS):
+        shuffled.shuffle(order)
+        for k in order:
+            call, repeat = calls[k], repeats[k]
+            start = time.perf_counter_ns()
+            for _ in range(repeat):
+                call()
+            times[k].append((time.perf_counter_ns() - start) / 1e6 / repeat)
+        done += 1
+    return [statistics.median(t) for t in times]
+
+
+def cheapest(
+    annotated: IRModule, number: Pass, divide: Pass, measurer: Measurer, whole: bool
+) -> IRModule:
+    """The quickest division of an annotated module, with what was measured as its attribute
+    `engine_decisions` (see `compiler.ir.regions.decisions`).
+
+    Args:
+        annotated: typed, with composites.
+        number, divide: MergeCompilerRegions and PartitionGraph.
+        measurer: what compiles and times.
+        whole: whether whole programs can be timed: those without control flow.
+    """
+    ours = without_composites(annotated)
+    numbered = number(annotated)
+    every = divide(numbered)
+    found: dict[str, Decision] = {}
+    for r in regions(every):
+        if r.name not in annotated.functions:
+            ms = measurer.region(every[r.name], r.engine)
+            found[r.name] = Decision(r.name, r.engine, r.nodes, *ms, ms[1] < NOISE * ms[0])
+    slow = {d.region for d in found.values() if not d.handed}
+    kept = divide(
+        without_composites(numbered, lambda c: f"{engine_of(c)}_{c.attrs[REGION]}" not in slow)
+    )
+    candidates = {"ours": ours, "quicker regions": kept, "all regions": every}
+    if any(len(_composites(every[name])) > 1 for name in found):
+        quick = _quicker(annotated, measurer)
+        mixed = divide(number(without_composites(annotated, quick.__getitem__)))
+        candidates["quicker composites"] = mixed
+    distinct: dict[str, IRModule] = {}
+    for name, mod in candidates.items():
+        if not any(structural_equal(mod, other) for other in distinct.values()):
+            distinct[name] = mod
+    if not whole or len(distinct) == 1:
+        return _noted(kept, list(found.values()), {})
+    times = dict(zip(distinct, measurer.programs(list(distinct.values())), strict=True))
+    order = sorted(distinct, key=lambda name: _handed(distinct[name]))
+    best = order[0]
+    for name in order[1:]:  # the one that hands less over, unless another is quicker
+        if times[name] < NOISE * times[best]:
+            best = name
+    chosen = distinct[best]
+    there = {r.name for r in regions(chosen)}
+    if best == "quicker composites":
+        told = [_composed(chosen, r.name, r.engine, r.nodes, measurer) for r in regions(chosen)]
+    else:
+        told = [replace(d, handed=d.region in there) for d in found.values()]
+    return _noted(chosen, told, times)
+
+
+def _composed(
+    mod: IRModule, name: str, engine: str, nodes: tuple[str, ...], measurer: Measurer
+) -> Decision:
+    return Decision(name, engine, nodes, *measurer.region(mod[name], engine), True)
+
+
+def _composites(f: Function) -> list[Function]:
+    out = []
+    for b in f.bindings:
+        if (c := composite_of(b.value)) is not None:
+            out.append(c)
+        for g in nested(b.value):
+            out += _composites(g)
+    return out
+
+
+def _quicker(annotated: IRModule, measurer: Measurer) -> dict[Function, bool]:
+    """Composite -> whether its engine computes it quicker; those of one text are alike."""
+    known: dict[str, bool] = {}
+    out = {}
+    for f in annotated.functions.values():
+        for c in _composites(f) if isinstance(f, Function) else ():
+            key = _text(c)
+            if key not in known:
+                ours, theirs = measurer.region(_alone(c), engine_of(c))
+                known[key] = theirs < NOISE * ours
+            out[c] = known[key]
+    return out
+
+
+def _alone(c: Function) -> Function:
+    """A region of one composite."""
+    params = tuple(Var(p.name, p.type) for p in c.params)
+    (result,) = c.results
+    out = Var("out", atom_type(result))
+    if not isinstance(out.type, TupleType):
+        return Function(params, (Binding(out, Call(c, params)),), (out,))
+    parts = [Var(f"out_{k}", t) for k, t in enumerate(out.type.fields)]
+    taken = [Binding(v, TupleGetItem(out, k)) for k, v in enumerate(parts)]
+    return Function(params, (Binding(out, Call(c, params)), *taken), tuple(parts))
+
+
+def _text(c: Function) -> str:
+    """A composite as text, in which names do not count, nor what constants hold."""
+    values = (*c.params, *(b.var for b in c.bindings))
+    new = {v: Var(f"v{k}", v.type) for k, v in enumerate(values)}
+    bindings = [Binding(new[b.var], substitute(b.value, {**new})) for b in c.bindings]
+    results = [new[r] for r in c.results if isinstance(r, Var)]
+    return str(Function(tuple(new[p] for p in c.params), tuple(bindings), tuple(results), c.attrs))
+
+
+def _handed(mod: IRModule) -> int:
+    return sum(len(mod[r.name].bindings) for r in regions(mod))
+
+
+def _noted(mod: IRModule, told: Sequence[Decision], times: Mapping[str, float]) -> IRModule:
+    rows = [d.row() for d in told]
+    return replace(mod, attrs={**mod.attrs, DECISIONS: {"regions": rows, "programs": dict(times)}})
