@@ -21,13 +21,13 @@ def simplify(e: Expr) -> Expr:
 def _rule(e: Expr) -> Expr | None:
     if isinstance(e, Cast) and e.dtype == INT32 and isinstance(e.value, Cast):
         narrow, inner = e.value, e.value.value
-        bounds = _clip(inner)
+        bounds = clip_of(inner)
         if bounds is not None and narrow.dtype in _RANGES and inner.dtype == INT32:
             low, high = _RANGES[narrow.dtype]
             if low <= bounds[1] and bounds[2] <= high:
                 return inner
     if isinstance(e, BinOp) and e.op == "Add" and e.dtype == INT32 and isinstance(e.b, IntImm):
-        bounds, b = _clip(e.a), e.b.value
+        bounds, b = clip_of(e.a), e.b.value
         if bounds is not None:
             x, low, high = bounds
             inside = _plus(x, b)
@@ -36,8 +36,8 @@ def _rule(e: Expr) -> Expr | None:
     return None
 
 
-def _clip(e: Expr) -> tuple[Expr, int, int] | None:
-    """(x, lo, hi) of min(max(x, lo), hi) with constant bounds."""
+def clip_of(e: Expr) -> tuple[Expr, int, int] | None:
+    """(x, lo, hi) of min(max(x, lo), hi) with constant integer bounds; None: `e` is none."""
     if not (isinstance(e, BinOp) and e.op == "Min" and isinstance(e.b, IntImm)):
         return None
     inner = e.a

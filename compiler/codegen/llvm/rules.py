@@ -176,11 +176,14 @@ def limit(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val:
     return x
 
 
-def nearest(e: Emitter, x: Val, enabled: frozenset[str]) -> Val:
-    """Floats as the nearest int32, ties to even; what has none becomes any number."""
-    for own in (nearest_integer, wasm.rounded):
-        if (found := own(e, x, enabled)) is not None:
-            return found
+def nearest(e: Emitter, x: Val, enabled: frozenset[str], small: bool = False) -> Val:
+    """Floats as the nearest int32, ties to even; what has none becomes any number. `small`: they
+    are known to be within `wasm.SMALL`."""
+    found = nearest_integer(e, x, enabled)
+    if found is None:
+        found = wasm.rounded(e, x, enabled, small)
+    if found is not None:
+        return found
     return e.call(f"llvm.lrint.{suffix(Val('', 'i32', x.n))}.{suffix(x)}", "i32", x.n, [x])
 
 

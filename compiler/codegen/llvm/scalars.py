@@ -8,11 +8,12 @@ from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.codegen.llvm import rules
 from compiler.codegen.llvm.accesses import Accesses, from_memory, to_memory
 from compiler.codegen.llvm.addresses import Addresses
+from compiler.codegen.llvm.rounding import clipped_rounding, is_within
 from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.target.emit import LLVM_BYTES, Emitter, Val, llvm_type, memory_type
-from compiler.target.intrinsics import x86_look_up
+from compiler.target.intrinsics import wasm, x86_look_up
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -75,6 +76,8 @@ class Scalars:
         if isinstance(x, (FloatImm, IntImm)):
             return e.const(x.value, llvm_type(x.dtype), n)
         if isinstance(x, BinOp):
+            if (rounded := self._clipped_rounding(x)) is not None:
+                return rounded
             both = self._same(self.eval(x.a), self.eval(x.b))
             return rules.binary(e, x.op, x.a.dtype, *both, self.features)
         if isinstance(x, Cast):
@@ -110,9 +113,19 @@ class Scalars:
             if x.fn == "limit":
                 return rules.limit(e, splat[0], splat[1], self.features)
             if x.fn == "rint_i32":
-                return rules.nearest(e, splat[0], self.features)
+                small = is_within(x.args[0], wasm.SMALL)
+                return rules.nearest(e, splat[0], self.features, small)
             return rules.function(e, x.fn, x.dtype, splat, self.features)
         raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
+
+    def _clipped_rounding(self, x: BinOp) -> Val | None:
+        """A float rounded, moved and clipped, where the target had rather clip it first."""
+        parts = clipped_rounding(x)
+        if parts is None or not wasm.clips_first(*parts[1:3], self.features):
+            return None
+        value, low, high, k = parts
+        v = self.e.splat(self.eval(value), self.scope.width)
+        return self.e.bin("add", wasm.clipped(self.e, v, low, high), self.e.const(k, "i32", v.n))
 
     def _same(self, a: Val, b: Val) -> tuple[Val, Val]:
         n = max(a.n, b.n)

@@ -59,14 +59,43 @@ DOT7 = dot_product("dot7.wasm", 4, _seven_bits, features=("relaxed-simd",), data
 INTRINSICS = (DOT7, DOT4, DOT2, DOT2_BYTES)
 
 
-def rounded(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
+SMALL = 1 << 22
+"""Numbers within this are rounded by adding `_WHOLE`: sums around that are whole, rounded to the
+nearest, halves to even, and their lowest bits are the integer."""
+_WHOLE, _WHOLE_BITS = 1.5 * 2**23, 0x4B400000
+
+
+def rounded(e: Emitter, x: Val, enabled: frozenset[str], small: bool = False) -> Val | None:
     """float32 to the nearest int32, halves to even; what is beyond becomes the nearest there is,
-    NaN 0. None without vectors: a function of the C library does it then."""
+    NaN 0. `small`: it is known to be within `SMALL`, for which two instructions do, where engines
+    write ten of x86. None without vectors: a function of the C library does it then."""
     if "simd128" not in enabled or x.t != "float":
         return None
+    if small:
+        return _small(e, x)
     near = e.call(f"llvm.roundeven.{_suffix(x)}", "float", x.n, [x])
     to = Val("", "i32", x.n)
     return e.call(f"llvm.fptosi.sat.{_suffix(to)}.{_suffix(x)}", "i32", x.n, [near])
+
+
+def clips_first(low: int, high: int, enabled: frozenset[str]) -> bool:
+    """Whether float32 that become integers from `low` to `high` had rather be clipped before they
+    are rounded."""
+    return "simd128" in enabled and max(-low, high) <= SMALL
+
+
+def clipped(e: Emitter, x: Val, low: int, high: int) -> Val:
+    """float32 to the nearest int32 from `low` to `high` (see `clips_first`); NaN becomes `low`."""
+    for bound, beyond in ((low, "ogt"), (high, "olt")):
+        limit = e.const(float(bound), "float", x.n)
+        inside = e.op(f"fcmp {beyond} {x}, {limit.name}", "i1", x.n)
+        x = e.op(f"select {inside}, {x}, {limit}", "float", x.n)
+    return _small(e, x)
+
+
+def _small(e: Emitter, x: Val) -> Val:
+    bits = e.bitcast(e.bin("fadd", x, e.const(_WHOLE, "float", x.n)), "i32", x.n)
+    return e.bin("sub", bits, e.const(_WHOLE_BITS, "i32", x.n))
 
 
 def multiply_add(e: Emitter, args: Sequence[Val], enabled: frozenset[str]) -> Val | None:
