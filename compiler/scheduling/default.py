@@ -42,6 +42,9 @@ from compiler.tensor.expr import (
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import For, PrimFunc, Store, stores
 
+FEW = 64
+"""Nodes of an expression that is computed for several vectors at once."""
+
 DefaultSchedule = Callable[[PrimFunc, Target, Collection[Buffer], Choice | None], None]
 """(loop nests, target, constant parameters, chosen tiles): schedules them in place."""
 
@@ -234,6 +237,8 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     if whole:
         s.vectorize(last.var.name)
         return
+    if n is not None and sum(1 for _ in walk(store.value)) <= FEW:
+        lanes *= min(target.architecture.vectors_at_once, n // lanes)
     outer, inner = s.split(last.var.name, lanes)
     s.peel(outer)
     for loop, _, _ in s.find(inner):

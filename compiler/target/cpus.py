@@ -48,6 +48,8 @@ class Architecture:
             and programs run on one thread.
         look_ups: whether a result is looked up sooner than it is computed in floats.
         unrolled: reduction steps in the body of an innermost loop; 0: as schedules like.
+        vectors_at_once: vectors in the body of a loop over elements, of which there is a known
+            number, that are computed by few operations.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
     """
 
@@ -67,6 +69,7 @@ class Architecture:
     look_ups: bool = False
     unrolled: int = 0
     row_copies: bool = False
+    vectors_at_once: int = 1
     more: tuple[str, ...] = ()
 
     @property
@@ -112,10 +115,12 @@ WASM32 = Architecture(
     pointer_bytes=4,
     isas=(("relaxed-simd", "relaxed_simd"), ("simd128", "simd128")),
     unrolled=1,
+    vectors_at_once=4,
     relocation="static",
 )
 """LLVM writes the steps of a body sum by sum, and what compiles that keeps the order: of a tile's
-sums, operands of several steps are more than there are registers."""
+sums, operands of several steps are more than there are registers. Engines make constant vectors
+anew in each round of a loop: several vectors share them."""
 _FPV5 = "fp-armv8d16sp"
 THUMB = Architecture(
     "thumb",

@@ -1,4 +1,4 @@
-"""WebAssembly: floats that are clipped are rounded by an addition."""
+"""WebAssembly: floats that are clipped are rounded by an addition, several vectors at once."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def test_small_ones_need_no_conversion(form: Form) -> None:
     for bound, converts in ((EDGE, False), (EDGE + 1, True)):
         (kernel,) = compile_program(module(form, 40, -128, bound, 3), target).kernels
         assert ("llvm.fptosi.sat" in kernel.source) == converts
+        assert "vector for y_s.i0i in 16" in kernel.as_text()
 
 
 @pytest.mark.parametrize("target", WASM_MACHINES)
