@@ -4,8 +4,8 @@ The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `c
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
 print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`,
 `torch_gradient` and `torch_integers`, which need torch, `wasm`, which needs Node and
-onnxruntime-web, and `elsewhere` and `microcontrollers`, which count instructions in emulators:
-they run when named.
+onnxruntime-web, `elsewhere` and `microcontrollers`, which count instructions in emulators, and
+`tuned`, which takes hours: they run when named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -46,6 +46,8 @@ from experiments.benchmarks import (
     torch_networks,
     training_steps,
     transformers,
+    tuned,
+    tuned_networks,
     webassembly,
     widths,
 )
@@ -80,9 +82,10 @@ NETWORKS = sorted(
 )
 NAMED = (
     *("elsewhere", "microcontrollers", "torch_bert", "torch_compile", "torch_gradient"),
-    *("torch_integers", "wasm"),
+    *("torch_integers", "tuned", "wasm"),
 )
-"""Groups that need packages or emulators of their own, and run only when they are named."""
+"""Groups that need packages or emulators of their own, or hours, and run only when they are
+named."""
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -116,6 +119,27 @@ ALL_CORES = {"threads"}
 @click.option("--runs", type=click.IntRange(min=1), default=30, show_default=True, metavar="N")
 @click.option("--layers", "whole", is_flag=True, help="Transformers with all their layers.")
 @click.option("--quick", is_flag=True, help="Short slices and few runs: rough figures.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(list(tuned_networks.NETWORKS)),
+    help="Tune this network only; may be repeated.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Candidates of each kernel that is tuned.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Where the rows of tuned networks go; those that it has are not measured again.",
+)
 def main(
     names: Sequence[str],
     selected: Sequence[str],
@@ -124,6 +148,9 @@ def main(
     runs: int,
     whole: bool,
     quick: bool,
+    only: Sequence[str],
+    trials: int,
+    output: Path | None,
 ) -> None:
     """Measure networks, convolutions, kernels, calibration and emulation against their baselines.
 
@@ -143,6 +170,8 @@ def main(
                     passed &= transformers.run(chosen, counts, effort, whole)
             elif name == "microcontrollers":
                 passed &= microcontrollers.run()
+            elif name == "tuned":
+                passed &= tuned.run(only, trials, quick, output, dict(map(named_file, given)))
             elif name == "torch_bert":
                 passed &= torch_bert.run(counts, effort, whole)
             elif name == "torch_gradient":

@@ -17,31 +17,34 @@ _STEP = 512
 """Bytes that one round of the loop reads: eight vectors, each with a sum of its own."""
 
 
-def reader(size: int, threads: int, target: Target) -> Callable[[], object]:
-    """A call that reads `size` bytes, which is rounded down to whole steps of every thread. Arrays
-    that a cache holds are read from there from the second call on."""
+def reader(size: int, threads: int, target: Target, times: int = 1) -> Callable[[], object]:
+    """A call that reads `size` bytes `times` times, which is rounded down to whole steps of every
+    thread. Arrays that a cache holds are read from there from the second time on."""
     each = max(size // threads // _STEP, 1) * _STEP
     text = _text()
     symbol = "read_" + digest(text)
     address = jit.compile_text(text.replace("@read(", f"@{symbol}("), symbol, target)
     parts = [aligned_copy(np.ones(each, np.uint8)) for _ in range(threads)]
-    native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(address)
+    native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 2)(address)
     if threads == 1:
-        return lambda: native(parts[0].ctypes.data, each // _STEP)
+        return lambda: native(parts[0].ctypes.data, each // _STEP, times)
     pool = ThreadPoolExecutor(threads)
 
     def call() -> object:
-        return list(pool.map(lambda p: native(p.ctypes.data, each // _STEP), parts))
+        return list(pool.map(lambda p: native(p.ctypes.data, each // _STEP, times), parts))
 
     return call
 
 
 def _text() -> str:
-    """LLVM text of `read(memory, rounds)`, the sum of all int64 numbers there."""
+    """LLVM text of `read(memory, rounds, times)`, the sum of all int64 numbers there, so many
+    times."""
     t, lanes = "<8 x i64>", 8
-    lines = ["define i64 @read(ptr %memory, i64 %rounds) nounwind {", "entry:", "  br label %loop"]
-    lines += ["loop:", "  %i = phi i64 [0, %entry], [%next, %loop]"]
-    lines += [f"  %a{k} = phi {t} [zeroinitializer, %entry], [%b{k}, %loop]" for k in range(8)]
+    lines = ["define i64 @read(ptr %memory, i64 %rounds, i64 %times) nounwind {", "entry:"]
+    lines += ["  br label %again", "again:", "  %n = phi i64 [0, %entry], [%m, %over]"]
+    lines += [f"  %s_{k} = phi {t} [zeroinitializer, %entry], [%b{k}, %over]" for k in range(8)]
+    lines += ["  br label %loop", "loop:", "  %i = phi i64 [0, %again], [%next, %loop]"]
+    lines += [f"  %a{k} = phi {t} [%s_{k}, %again], [%b{k}, %loop]" for k in range(8)]
     lines += [
         f"  %start = mul i64 %i, {_STEP}",
         "  %row = getelementptr i8, ptr %memory, i64 %start",
@@ -51,7 +54,9 @@ def _text() -> str:
         lines.append(f"  %x{k} = load {t}, ptr %at{k}, align 64")
         lines.append(f"  %b{k} = add {t} %a{k}, %x{k}")
     lines += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %rounds"]
-    lines += ["  br i1 %more, label %loop, label %done", "done:"]
+    lines += ["  br i1 %more, label %loop, label %over", "over:", "  %m = add i64 %n, 1"]
+    lines += ["  %repeat = icmp slt i64 %m, %times", "  br i1 %repeat, label %again, label %done"]
+    lines += ["done:"]
     total = "%b0"
     for k in range(1, 8):
         lines.append(f"  %s{k} = add {t} {total}, %b{k}")

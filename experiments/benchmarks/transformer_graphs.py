@@ -122,7 +122,13 @@ class Graph:
         y = self.dense(self.layer_norm(x, width), width, 4 * width)
         return self.op("Add", x, self.dense((gelu or self.gelu)(y), 4 * width, width))
 
-    def model(self, inputs: Mapping[str, Array], result: str, output: str = "output") -> bytes:
+    def model(
+        self,
+        inputs: Mapping[str, Array],
+        result: str,
+        output: str = "output",
+        opset: int = 17,
+    ) -> bytes:
         """The ONNX file, with inputs of the shapes and dtypes of these arrays."""
         from onnx import TensorProto, helper, numpy_helper
 
@@ -134,8 +140,8 @@ class Graph:
         stored = [numpy_helper.from_array(a, n) for n, a in self.weights.items()]
         out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
         graph = helper.make_graph(self.nodes, "transformer", given, [out], stored)
-        opset = helper.make_opsetid("", 17)
-        made = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+        version = helper.make_opsetid("", opset)
+        made = helper.make_model(graph, opset_imports=[version], ir_version=8)
         return bytes(made.SerializeToString())
 
 

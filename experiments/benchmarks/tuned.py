@@ -1,0 +1,303 @@
+"""Networks as the rules of schedules compile them beside the same networks tuned: how much quicker,
+which kernels, how near these come to what the machine can do, and how the search went.
+
+Rows go to a file as each network ends, and the tuning log beside it keeps every trial: what was
+measured before is not measured again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.target.registry import Target
+from experiments.benchmarks.bounds import Machine
+from experiments.benchmarks.report import Row
+from experiments.benchmarks.tuned_kernels import NEAR, KernelRow, kernel_rows
+from experiments.benchmarks.tuned_networks import NETWORKS
+from experiments.files import check_outputs, write_whole
+from experiments.measure.disturbance import pinned
+from experiments.measure.speedup import Protocol, measure_speedup
+from experiments.running import provenance
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import IRModule
+    from compiler.runtime.executable import Executable
+    from compiler.tuning.tuner import Tuning
+
+Array = Any
+T = TypeVar("T", "NetworkRow", KernelRow)
+SLOWEST = 0.98
+"""Least ratio of the untuned time to the tuned one: never slower, but for the noise."""
+RULED_GAIN, OTHER_GAIN = 1.15, 1.5
+"""Geometric means of what tuning gains where rules were written, unless at the bound, and where
+not."""
+CURVE = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Trials of every workload after which the curve of the best has a point."""
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """What tuning did to one network.
+
+    Attributes:
+        network, trials, threads: what was tuned, with so many trials a workload.
+        workloads, measured: distinct kernels that have choices, and candidates that were measured.
+        seconds: of tuning.
+        untuned_ms, tuned_ms: medians of the whole network, taken in turns.
+        ratio, low, high: the first over the second, and a 95 % interval of that.
+        noise: what disturbed that measurement.
+        same_bits: whether the results are the same, bit for bit.
+        ruled, ruled_gain, ruled_near: of the kernels for which rules were written, how many, the
+            geometric mean of the gains of those that were tuned, and the share of their time that
+            is spent in those that reach the bound (see `tuned_kernels.NEAR`) or gained so much.
+        others, others_gain: of the kernels for which none were, how many, and the same mean.
+        curve: (trials, milliseconds of the network with the best so far), by the kernels' times.
+    """
+
+    network: str
+    trials: int
+    threads: int
+    workloads: int
+    measured: int
+    seconds: float
+    untuned_ms: float
+    tuned_ms: float
+    ratio: float
+    low: float
+    high: float
+    noise: str
+    same_bits: bool
+    ruled: int
+    ruled_gain: float
+    ruled_near: float
+    others: int
+    others_gain: float
+    curve: str
+    cpu: str
+    git_rev: str
+    started_utc: str
+
+
+def run(
+    names: Sequence[str], trials: int, quick: bool, output: Path | None, files: Mapping[str, Path]
+) -> bool:
+    """Tune the named networks (all without names), print rows, and tell whether all pass.
+
+    Raises:
+        ConfigError: there is no such network, or the output cannot be written or read.
+        DtypelabError: this CPU has no known peak.
+    """
+    for name in names:
+        if name not in NETWORKS:
+            raise ConfigError(unknown("network to tune", name, NETWORKS))
+    details = output.with_name(f"{output.stem}_kernels.csv") if output is not None else None
+    if output is not None and details is not None:
+        check_outputs([output, details], [])
+    rows = _read(output, NetworkRow)
+    known = {r.network for r in rows}
+    kernels = [k for k in _read(details, KernelRow) if k.network in known]
+    target = Target.parse("llvm")
+    with pinned(1):
+        machine = Machine.measured(target)
+    click.echo(
+        f"one core: {machine.float32 / 1e6:.0f} GFLOP/s of float32, {machine.int8 / 1e6:.0f} GOP/s "
+        "of int8, " + ", ".join(f"{r / 1e6:.0f} GB/s of {s >> 10} KiB" for s, r in machine.bytes)
+    )
+    for name in names or NETWORKS:
+        held = next((r for r in rows if r.network == name and r.trials >= trials), None)
+        if held is not None:
+            click.echo(f"{name}: measured before, {held.trials} trials")
+            continue
+        try:
+            mod = NETWORKS[name](files)
+        except DtypelabError as error:
+            click.echo(f"{name}: left out: {error}")
+            continue
+        with TemporaryDirectory() as folder:
+            log = output.with_suffix(".jsonl") if output is not None else Path(folder, "log.jsonl")
+            row, found = _network(name, mod, target, machine, trials, quick, log)
+        rows = [*(r for r in rows if r.network != name), row]
+        kernels = [*(k for k in kernels if k.network != name), *found]
+        if output is not None and details is not None:
+            _write(details, kernels, KernelRow)
+            _write(output, rows, NetworkRow)  # last: without it, the network is measured again
+        click.echo(_text(row, found))
+    chosen = [r for r in rows if not names or r.network in names]
+    figures = summary_rows(chosen, [k for k in kernels if k.network in {r.network for r in chosen}])
+    click.echo("\n".join(["summary", *map(str, figures)]))
+    return all(f.passed for f in figures)
+
+
+# ---- one network ---------------------------------------------------------------------------------
+def _network(
+    name: str, mod: IRModule, target: Target, machine: Machine, trials: int, quick: bool, log: Path
+) -> tuple[NetworkRow, list[KernelRow]]:
+    import compiler
+
+    about, start = provenance.collect(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    tuning = tuned(mod, target, trials, log)
+    protocol = Protocol(2, 10, 0.01, 1.0 if quick else 5.0)
+    short = Protocol(1, 6, 0.02, 0.1 if quick else 0.4)
+    default = compiler.build(mod)
+    with compiler.apply_history_best(log) if log.exists() else nullcontext(), pinned(1):
+        best = compiler.build(mod)
+        kernels, failed = kernel_rows(name, compiler.optimize(mod), target, machine, short)
+    for sentence in failed:
+        click.echo(f"{name}: not timed alone: {sentence}")
+    arrays = random_inputs(default)
+    same = _bytes(default, arrays) == _bytes(best, arrays)
+    found = measure_speedup(partial(best, *arrays), partial(default, *arrays), protocol)
+    ruled = [k for k in kernels if k.ruled]
+    others = [k for k in kernels if not k.ruled]
+    ms = found.latency.median
+    row = NetworkRow(
+        name, trials, 1, tuning.workloads, sum(t.ms is not None for t in tuning.trials),
+        round(tuning.seconds, 1), ms * found.ratio, ms, found.ratio, found.low or math.nan,
+        found.high or math.nan, ",".join(found.noise), same, len(ruled), mean_gain(ruled),
+        near(ruled), len(others), mean_gain(others),
+        json.dumps(curve(tuning, kernels, ms * found.ratio)), about.cpu, about.git_rev, start,
+    )  # fmt: skip
+    return row, kernels
+
+
+def tuned(mod: IRModule, target: Target, trials: int, log: Path) -> Tuning:
+    """Tune a module with so many trials a workload, as long as that takes."""
+    import compiler
+
+    done: Tuning = compiler.tune(mod, target, budget_s=math.inf, log=log, trials=trials)
+    return done
+
+
+def random_inputs(exe: Executable) -> list[Array]:
+    """Inputs of a network: standard normal floats, small positions; the same every time."""
+    from compiler.tuning.tuner import _network_inputs
+
+    return _network_inputs(exe, 0)
+
+
+def _bytes(exe: Executable, arrays: Sequence[Array]) -> bytes:
+    results = exe(*arrays)
+    return b"".join(r.tobytes() for r in (results if isinstance(results, list) else [results]))
+
+
+def curve(tuning: Tuning, kernels: Iterable[KernelRow], ms: float) -> list[tuple[int, float]]:
+    """The network's milliseconds after so many trials of every workload: what it takes untuned,
+    less what the best trials so far gain on its kernels."""
+    ratios: dict[str, list[float | None]] = {}
+    for t in tuning.trials:
+        ratio = t.ms / t.default_ms if t.ms is not None and t.default_ms else None
+        ratios.setdefault(t.workload, []).append(ratio)
+    longest = max(map(len, ratios.values()), default=0)
+    points = [n for n in CURVE if n < longest] + [longest]
+    out = []
+    for n in points:
+        gained = 0.0
+        for k in kernels:
+            seen = [r for r in ratios.get(k.workload, [])[:n] if r is not None]
+            gained += k.count * k.default_ms * (1 - min([1.0, *seen]))
+        out.append((n, round(ms - gained, 4)))
+    return out
+
+
+def mean_gain(kernels: Iterable[KernelRow]) -> float:
+    """Geometric mean of the gains of the kernels that were tuned; 1 if none was."""
+    gains = [k.gain for k in kernels if k.tuned]
+    return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else 1.0
+
+
+def near(kernels: Sequence[KernelRow]) -> float:
+    """The share of kernels' time, untuned, that is spent in those that reach the bound, or have
+    gained as much as is asked for."""
+    total = sum(k.count * k.default_ms for k in kernels)
+    good = [k for k in kernels if k.reached >= NEAR or k.gain >= RULED_GAIN]
+    return sum(k.count * k.default_ms for k in good) / total if total else 1.0
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+def summary_rows(rows: Sequence[NetworkRow], kernels: Sequence[KernelRow]) -> list[Row]:
+    """The figures that are judged. Where rules were written, kernels at the bound have nothing to
+    gain and do not count."""
+    out = [Row(f"{r.network}: untuned / tuned", r.ratio, "x", least=SLOWEST) for r in rows]
+    open_ = [k for k in kernels if k.ruled and k.tuned and k.reached < NEAR]
+    if open_:
+        title = f"{len(open_)} tuned kernels with rules, below the bound: mean gain"
+        out.append(Row(title, mean_gain(open_), "x", least=RULED_GAIN))
+    others = [k for k in kernels if not k.ruled and k.tuned]
+    if others:
+        title = f"{len(others)} tuned kernels without rules: mean gain"
+        out.append(Row(title, mean_gain(others), "x", least=OTHER_GAIN))
+    if rows:
+        mean = math.exp(sum(math.log(r.ratio) for r in rows) / len(rows))
+        out.append(Row(f"geometric mean of {len(rows)} networks", mean, "x"))
+    return out
+
+
+def _text(row: NetworkRow, kernels: Sequence[KernelRow]) -> str:
+    points = ", ".join(f"{n}: {ms:.4g}" for n, ms in json.loads(row.curve))
+    lines = [
+        f"{row.network}: {row.untuned_ms:.4f} ms -> {row.tuned_ms:.4f} ms, {row.ratio:.3f}x "
+        f"[{row.low:.3f}, {row.high:.3f}], {row.measured} candidates of {row.workloads} workloads "
+        f"in {row.seconds:.0f} s{'' if row.same_bits else ', OTHER RESULTS'}"
+        f"{f' ({row.noise})' if row.noise else ''}",
+        f"  with rules: {row.ruled} kernels, tuned {row.ruled_gain:.3f}x, "
+        f"{100 * row.ruled_near:.0f} % of their time at the bound or {RULED_GAIN}x; without: "
+        f"{row.others} kernels, tuned {row.others_gain:.3f}x",
+        f"  ms after trials of every workload: {points}",
+    ]
+    total = sum(k.count * k.default_ms for k in kernels) or 1.0
+    for k in [k for k in kernels if k.tuned][:8]:
+        lines.append(
+            f"  {100 * k.count * k.default_ms / total:5.1f} % {k.default_ms:.5f} -> "
+            f"{k.tuned_ms:.5f} ms {k.gain:.2f}x, {100 * k.reached:.0f} % of the bound  "
+            f"{k.text[:90]}"
+        )
+    return "\n".join(lines)
+
+
+def _write(path: Path, rows: Sequence[Any], kind: type[Any]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [f.name for f in fields(kind)], lineterminator="\n")
+    writer.writeheader()
+    for r in rows:
+        plain = asdict(r)
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in plain.items()})
+    write_whole(path, text.getvalue().encode())
+
+
+def _read(path: Path | None, kind: type[T]) -> list[T]:
+    """The rows of a file, none if it is not there.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+    if path is None or not path.exists():
+        return []
+    kinds = {f.name: str(f.type) for f in fields(kind)}
+    made: dict[str, Callable[[str], Any]] = {
+        "int": int, "float": float, "str": str, "bool": lambda text: text == "True",
+    }  # fmt: skip
+    try:
+        with path.open(newline="") as file:
+            return [
+                kind(**{name: made[of](line[name]) for name, of in kinds.items()})
+                for line in csv.DictReader(file)
+            ]
+    except (KeyError, ValueError, OSError, csv.Error) as error:
+        raise ConfigError(f"{path} holds no rows of this benchmark: {error}") from None
+
+
+__all__ = ["NetworkRow", "curve", "mean_gain", "near", "run", "summary_rows"]
