@@ -285,10 +285,15 @@ def compile_kernel(
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
-        ScheduleError: a choice does not fit.
+        ScheduleError: a choice does not fit, or no code can be made of what it leads to.
     """
-    program = KernelSource(legal, target, choices)
-    compiled = _compiled(program, target, beside)
+    try:
+        program = KernelSource(legal, target, choices)
+        compiled = _compiled(program, target, beside)
+    except LoweringError as e:
+        if not choices:
+            raise
+        raise ScheduleError(f"what is chosen for {legal.func.name} does not compile: {e}") from None
     arguments = []
     for k, a in enumerate(legal.inputs):
         if not isinstance(a, Constant):

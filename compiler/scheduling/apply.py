@@ -94,7 +94,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         order[t.lane_axis] = lane_out
         peeled.append(lane_out)
     if lane_out in order:
-        at = 0 if part is not None else _walked_once(store, path, t, caches)
+        at = _walked_once(store, path, t, caches) if t.walk is None else t.walk
+        at = 0 if part is not None else at
         if at is not None:
             order.remove(lane_out)
             order.insert(at, lane_out)
@@ -133,8 +134,11 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
     if t.pack is not None:
         packed = s.pack(stage, t.pack)
         nbytes = (packed.size.constant() or 0) * packed.dtype.nbytes
-        if t.lanes > 1 and nbytes > caches.near:
-            s.prefetch(packed, _ahead(t, path, rank, packed.dtype.nbytes, caches))
+        ahead = t.ahead
+        if ahead is None and t.lanes > 1 and nbytes > caches.near:
+            ahead = _ahead(t, path, rank, packed.dtype.nbytes, caches)
+        if ahead:
+            s.prefetch(packed, ahead)
     # LLVM has no fma of float16 in one rounding.
     floats = store.buffer.dtype in (FLOAT32, FLOAT64)
     if fma and floats and store.update == "Add" and is_product(store):

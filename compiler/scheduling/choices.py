@@ -16,21 +16,42 @@ SKETCH = "sketch"
 
 @dataclass(frozen=True)
 class Sketch:
-    """Decisions about a loop nest, each of which stands for what the rules do where it has its
-    default.
+    """Decisions about a stage whose elements are computed one by one, or about the whole loop nest.
+    Each stands for what the rules do where it has its default.
 
     Attributes:
+        tiles: (loop, iterations), of a stage: these loops are cut into tiles, which are walked
+            inside all others, in this order. Loops are counted from the outermost, 0.
+        order: of a stage: its loops, or those over tiles, from the outermost to the innermost.
+        lanes: (loop, iterations), of a stage: these are the lanes of vectors, inside all others;
+            of two, the latter are neighbours.
+        unrolled: of a stage: how many of the tiles, from the last, are written out.
         apart: stages that stay stages of their own, although the rules would compute them where
             they are read.
+        inlined: the other way round.
+        rows: bytes that a tile of rows may take, where several stages over the same rows go by
+            tiles of them; 0: they do not, which is also so where nothing is chosen for the nest.
+        tasks: how many tasks threads should at least have to share; 1: one thread runs all.
     """
 
+    tiles: tuple[tuple[int, int], ...] = ()
+    order: tuple[int, ...] = ()
+    lanes: tuple[tuple[int, int], ...] = ()
+    unrolled: int = 0
     apart: tuple[str, ...] = ()
+    inlined: tuple[str, ...] = ()
+    rows: int = 0
+    tasks: int = 0
+
+    @property
+    def taken(self) -> dict[str, Any]:
+        """The decisions that are not the default."""
+        every = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: v for k, v in every.items() if v != _DEFAULTS[k]}
 
     def to_json(self) -> dict[str, Any]:
         """The decisions that were taken, for a log."""
-        taken = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {k: _plain(v) for k, v in taken.items() if v != _DEFAULTS[k]}
-        return {SKETCH: 1, **plain}
+        return {SKETCH: 1, **{k: _plain(v) for k, v in self.taken.items()}}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Sketch:
@@ -47,8 +68,20 @@ class Sketch:
 
 
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Sketch)}
-_KINDS: dict[str, Any] = {"apart": (str,)}
-"""Name of a field -> a type, a tuple of one for lists, a longer one for lists of that length."""
+_KINDS: dict[str, Any] = {
+    "tiles": ((int, int),),
+    "order": (int,),
+    "lanes": ((int, int),),
+    "unrolled": int,
+    "apart": (str,),
+    "inlined": (str,),
+    "rows": int,
+    "tasks": int,
+}
+"""Name of a field -> a type, a tuple of one for lists, a longer one for lists of that length.
+Numbers are not negative."""
+OF_A_STAGE = frozenset({"tiles", "order", "lanes", "unrolled"})
+"""The fields of a sketch that are about a stage; the others are about the whole loop nest."""
 
 
 def _plain(v: Any) -> Any:
@@ -61,7 +94,7 @@ def _frozen(v: Any) -> Any:
 
 def _alike(v: Any, kind: Any) -> bool:
     if not isinstance(kind, tuple):
-        return type(v) is kind
+        return type(v) is kind and (kind is not int or v >= 0)
     if not isinstance(v, tuple) or (len(kind) > 1 and len(v) != len(kind)):
         return False
     kinds = kind if len(kind) > 1 else kind * len(v)
@@ -83,4 +116,4 @@ def decision_from_json(content: Any) -> TileChoice | Sketch:
     return TileChoice.from_json(content)
 
 
-__all__ = ["Choice", "Sketch", "decision_from_json"]
+__all__ = ["OF_A_STAGE", "Choice", "Sketch", "decision_from_json"]

@@ -8,12 +8,13 @@ where it is contiguous. Anything else runs as written.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 from compiler.errors import ScheduleError
 from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
-from compiler.scheduling.choices import Choice, Sketch
+from compiler.scheduling.choices import OF_A_STAGE, Choice, Sketch
 from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
@@ -21,6 +22,7 @@ from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.row_tiles import tile_rows
 from compiler.scheduling.rules import scheduled_by_rule
 from compiler.scheduling.select import choose_tile, consumer, tileable, widen_blocks
+from compiler.scheduling.sketched import apply_sketch, inline_anyway
 from compiler.scheduling.tile import Tile, read_once
 from compiler.scheduling.tile_config import TileChoice, retile
 from compiler.scheduling.turned import turn_squares
@@ -54,11 +56,28 @@ def schedule_for(target: Target) -> DefaultSchedule:
     return SCHEDULES[kind_of(target.kind).schedules]
 
 
+class Watcher(Protocol):
+    """Is told where something can be chosen, before the rules choose it."""
+
+    def inlinable(self, s: Schedule, stage: str, inlined: bool) -> None:
+        """An elementwise stage that can be computed where it is read, and whether it will be."""
+
+    def by_rows(self) -> None:
+        """Tiles of rows go through all stages."""
+
+    def tiled(self, s: Schedule, stage: str, tile: Tile) -> None:
+        """A stage gets a register tile."""
+
+    def looped(self, s: Schedule, stage: str) -> None:
+        """The elements of a stage are computed one by one (see `sketched`)."""
+
+
 def schedule_default(
     f: PrimFunc,
     target: Target,
     constants: Collection[Buffer] = (),
     choices: Choice | None = None,
+    watcher: Watcher | None = None,
 ) -> None:
     """Schedule `f` in place.
 
@@ -67,27 +86,39 @@ def schedule_default(
         target: what they will run on.
         constants: the parameters whose arrays are known at build time.
         choices: what is chosen (by a tuner, say) for some stages instead of the rule's.
+        watcher: is told what can be chosen.
 
     Raises:
         ScheduleError: a choice does not fit its stage.
     """
-
-    def arrange(tile: PrimFunc) -> None:
-        _arrange(tile, target, constants, {})
-
-    if choices or not tile_rows(f, target, arrange):  # a tuner's tiles are those of whole stages
-        _arrange(f, target, constants, dict(choices or {}))
-    share_out(Schedule(f), constants)
-
-
-def _arrange(
-    f: PrimFunc, target: Target, constants: Collection[Buffer], left: dict[str, TileChoice | Sketch]
-) -> None:
-    """Tile and vectorize all stages of `f`, in place, with the tiles in `left` for some."""
+    left = dict(choices or {})
     whole = left.pop("", Sketch())
     if not isinstance(whole, Sketch):
         raise ScheduleError("what is chosen for the whole loop nest is a sketch, no tile")
-    s = untiled(f, target, constants, whole.apart)
+    if wrong := sorted(set(whole.taken) & OF_A_STAGE):
+        raise ScheduleError(f"{', '.join(wrong)} can be chosen for stages only")
+
+    def arrange(tile: PrimFunc) -> None:
+        _arrange(tile, target, constants, dict(left), whole, watcher)
+
+    cache = target.architecture.caches.next if not choices else whole.rows
+    if not cache or not tile_rows(f, cache, arrange):
+        arrange(f)
+    elif watcher is not None:
+        watcher.by_rows()
+    share_out(Schedule(f), constants, whole.tasks)
+
+
+def _arrange(
+    f: PrimFunc,
+    target: Target,
+    constants: Collection[Buffer],
+    left: dict[str, TileChoice | Sketch],
+    whole: Sketch,
+    watcher: Watcher | None,
+) -> None:
+    """Tile and vectorize all stages of `f`, in place, with what is in `left` for some."""
+    s = untiled(f, target, constants, whole, watcher)
     done: frozenset[str] = frozenset()
     for stage in s.stages():
         if stage in done or stage not in s.stages():
@@ -95,37 +126,46 @@ def _arrange(
         if scheduled_by_rule(s, stage, target, constants):
             left.pop(stage, None)
             continue
-        if stage not in left and (taken := schedule_groups(s, stage, target, constants)):
+        chosen = left.get(stage)
+        tile_chosen = isinstance(chosen, TileChoice)
+        if not tile_chosen and (taken := schedule_groups(s, stage, target, constants)):
             done |= taken
             continue
         tile = rule_tile(s, stage, target, constants)
-        if tile is not None and stage in left:
-            chosen = left.pop(stage)
-            if not isinstance(chosen, TileChoice):
-                raise ScheduleError(f"what is chosen for stage {stage} is a tile")
+        if tile is not None and watcher is not None:
+            watcher.tiled(s, stage, tile)
+        if tile is not None and isinstance(chosen, TileChoice):
             tile = retile(s, stage, tile, chosen, target, constants)
+            del left[stage]
         if tile is not None:
             row_bytes = target.vector_bytes if target.architecture.row_copies else 0
             apply_tile(s, stage, tile, target.fma, target.architecture.caches, row_bytes)
-    if left:
-        raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
     for stage in s.stages():
         _decompose(s, stage)
     for stage in s.stages():
-        _vectorize(s, stage, target)
+        if watcher is not None:
+            watcher.looped(s, stage)
+        if isinstance(chosen := left.get(stage), Sketch):
+            apply_sketch(s, stage, chosen)
+            del left[stage]
+        else:
+            _vectorize(s, stage, target)
+    if left:
+        raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
 
 
 def untiled(
     f: PrimFunc,
     target: Target | None = None,
     constants: Collection[Buffer] = (),
-    apart: Collection[str] = (),
+    whole: Sketch | None = None,
+    watcher: Watcher | None = None,
 ) -> Schedule:
-    """A schedule of `f` with elementwise stages, but those `apart`, inlined and expressions
-    simplified, and, for a target, reductions of rows in lanes, and products of computed bytes as
-    its dot products take them: what tiles are chosen for."""
+    """A schedule of `f` with elementwise stages inlined (as `whole` says, where it differs from the
+    rules) and expressions simplified, and, for a target, reductions of rows in lanes, and products
+    of computed bytes as its dot products take them: what tiles are chosen for."""
     s = Schedule(f)
-    inline_elementwise(s, apart)
+    inline_elementwise(s, whole, watcher)
     for x in stores(f.body):
         x.value = simplify(x.value)
     if target is not None:
@@ -152,31 +192,50 @@ def rule_tile(
     return choose_tile(s, stage, target, packable)
 
 
-def inline_elementwise(s: Schedule, apart: Collection[str] = ()) -> None:
-    """Inline every elementwise stage, but those `apart`, that is read by one non-reduction stage,
-    at one position, or by two if it is a single operation, but for slow ones that would be computed
-    again and again there, as the deviation of a row is for every element of that."""
+def inline_elementwise(
+    s: Schedule, whole: Sketch | None = None, watcher: Watcher | None = None
+) -> None:
+    """Inline every elementwise stage that is read by one non-reduction stage, at one position, or
+    by two if it is a single operation, but for slow ones that would be computed again and again
+    there, as the deviation of a row is for every element of that; and those that `whole` says.
+
+    Raises:
+        ScheduleError: what `whole` says is not possible.
+    """
+    whole = whole or Sketch()
+    if wrong := sorted({*whole.apart, *whole.inlined} - {*s.stages()}):
+        raise ScheduleError(f"{s.func.name} has no stages {', '.join(wrong)}")
     for stage in reversed(s.stages()):  # readers first: then several may have become one
         ((store, _, _), *more) = s.stage_stores(stage)
         b = store.buffer
-        if more or store.update or b not in s.func.temps or stage in apart:
-            continue
-        if sum(x.buffer is b for x in stores(s.func.body)) > 1:
+        written = sum(x.buffer is b for x in stores(s.func.body))
+        if more or store.update or b not in s.func.temps or written > 1:
+            if stage in (*whole.apart, *whole.inlined):
+                raise ScheduleError(f"stage {stage} is not one that could be computed elsewhere")
             continue
         readers = [x for x in stores(s.func.body) if any(n.buffer is b for n in _reads(x))]
-        places = [{n.idx for n in loads(x.value) if n.buffer is b} for x in readers]
-        gathered = any(isinstance(n, Gather) for x in readers for n in _reads(x) if n.buffer is b)
-        once = not gathered and all(len(p) == 1 for p in places)
-        few = len(readers) == 1 or (len(readers) == 2 and _light(store))
-        if few and once and not any(x.update for x in readers):
-            if _slow(store) and any(
-                _repeated(s, x, *p) for x, p in zip(readers, places, strict=True)
-            ):
-                continue
+        wanted = _worth_inlining(s, store, readers)
+        if watcher is not None and readers:
+            watcher.inlinable(s, stage, wanted)
+        if stage in whole.inlined:
+            inline_anyway(s, stage, readers)
+        elif wanted and stage not in whole.apart:
             try:
                 s.compute_inline(stage)
             except ScheduleError:
                 continue  # a shifted or strided copy: it stays a stage of its own
+
+
+def _worth_inlining(s: Schedule, store: Store, readers: list[Store]) -> bool:
+    b = store.buffer
+    places = [{n.idx for n in loads(x.value) if n.buffer is b} for x in readers]
+    gathered = any(isinstance(n, Gather) for x in readers for n in _reads(x) if n.buffer is b)
+    once = not gathered and all(len(p) == 1 for p in places)
+    few = len(readers) == 1 or (len(readers) == 2 and _light(store))
+    if not few or not once or any(x.update for x in readers):
+        return False
+    again = (_repeated(s, x, *p) for x, p in zip(readers, places, strict=True))
+    return not (_slow(store) and any(again))
 
 
 def _slow(store: Store) -> bool:

@@ -31,14 +31,17 @@ CONSTANTS = 16
 """A stage with more bytes of constants per byte of data is not shared out along a spatial axis."""
 
 
-def share_out(s: Schedule, constants: Collection[Buffer]) -> None:
-    """Choose parallel loops for every top-level loop nest that has none."""
+def share_out(s: Schedule, constants: Collection[Buffer], tasks: int = 0) -> None:
+    """Choose parallel loops for every top-level loop nest that has none: the outermost that give
+    at least so many `tasks`, or those that the rules like; of one task, there are none."""
+    if tasks == 1:
+        return
     known = {*constants, *s.func.packed}
     for root in s.func.body:
         if isinstance(root, For) and not any(
             isinstance(x, For) and x.kind == "parallel" for x, _, _ in walk_stmts([root])
         ):
-            chosen = _choose(root, known)
+            chosen = _choose(root, known, tasks)
             if chosen:
                 _mark([root], chosen, _small_maps(root))
 
@@ -54,7 +57,7 @@ class _Candidate:
     axes: frozenset[int]
 
 
-def _choose(root: For, constants: set[Buffer]) -> str:
+def _choose(root: For, constants: set[Buffer], tasks: int) -> str:
     """The name of the loops to share out; empty: none."""
     every = list(stores([root]))
     written = {st.buffer for st in every if st.buffer.scope == "global"}
@@ -66,6 +69,9 @@ def _choose(root: For, constants: set[Buffer]) -> str:
     found = [c for name in names if (c := _candidate(root, name)) is not None]
     if not found:
         return ""
+    if tasks:
+        many = next((c for c in found if c.tasks >= tasks), None)
+        return (many or max(found, key=lambda c: c.tasks)).name
     if found[0].name == root.var.name and found[0].extent >= TASKS:
         return root.var.name
     if not _constants_dominate(root, constants):

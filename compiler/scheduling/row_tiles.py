@@ -18,7 +18,6 @@ from compiler.scheduling.nests import nest
 from compiler.scheduling.row_cuts import Tiling, cut
 from compiler.scheduling.same_memory import same_memory
 from compiler.symbolic import Index, IntLike, Var
-from compiler.target.registry import Target
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Buffer, Expr, Load, index_vars, rewrite, subst
 from compiler.tensor.shared_rows import RowStage, SharedRows, shared_rows
@@ -39,18 +38,19 @@ Rows = tuple[IntLike, ...]
 
 def tile_rows(
     f: PrimFunc,
-    target: Target,
+    cache: int,
     arrange: Callable[[PrimFunc], None],
 ) -> bool:
     """Let `f`, in place, compute tiles of rows, each scheduled by `arrange`; False: it is left as
-    it is, for it is not made of several reductions over the same rows, or of one tile only."""
+    it is, for it is not made of several reductions over the same rows, or of one tile only. The
+    temporaries of a tile are of at most `cache` bytes, or of few rows."""
     if sum(x.init is not None for x in stores(f.body)) < 2:
         return False
     shared = shared_rows(f)
     if isinstance(shared, str):
         return False
     parts: list[tuple[PrimFunc, Tiling]] = []
-    for t in cut(shared, target.architecture.caches.next):
+    for t in cut(shared, cache):
         tile = _one_tile(f, shared, t)
         arrange(tile)
         if tile.packed or any(_gathered(tile.body, b) for b in (*tile.temps, tile.params[-1])):

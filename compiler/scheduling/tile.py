@@ -51,6 +51,8 @@ class Tile:
             extents below the width have a nest of their own (see `versions`).
         unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
         narrow: instructions that store several neighbouring vectors as bytes.
+        walk: where among the loops over tiles that over the lanes' blocks goes; None: by rule.
+        ahead: bytes by which the packed operand is fetched ahead; None: by rule.
     """
 
     lane_axis: int
@@ -66,6 +68,8 @@ class Tile:
     narrow: tuple[Intrinsic, ...] = ()
     copy: Buffer | None = None
     run_time: tuple[tuple[int, int], ...] = ()
+    walk: int | None = None
+    ahead: int | None = None
 
     @property
     def widths(self) -> tuple[tuple[int, int], ...]:

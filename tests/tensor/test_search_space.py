@@ -88,8 +88,9 @@ def test_choices_survive_json_and_follow_the_seed(net: str) -> None:
 
 
 def test_what_is_no_choice_is_refused() -> None:
-    assert Sketch.from_json(Sketch(("a",)).to_json()) == Sketch(("a",))
-    for wrong in ({"apart": "a"}, {"apart": [1]}, {"other": 1}):
+    sketch = Sketch(tiles=((1, 4),), lanes=((1, 2),), apart=("a",), rows=512)
+    assert Sketch.from_json(sketch.to_json()) == sketch
+    for wrong in ({"apart": "a"}, {"apart": [1]}, {"other": 1}, {"rows": -1}):
         with pytest.raises(ScheduleError, match="a sketch has no field"):
             decision_from_json({"sketch": 1, **wrong})
     ((f, space),) = kernels(dense())

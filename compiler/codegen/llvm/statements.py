@@ -35,6 +35,7 @@ class Statements:
     def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, target: Target | None):
         self.func, self.body, self.tables = func, body, tables
         self.constraint = "" if target is None else target.architecture.vector_constraint
+        self.vector_bytes = 0 if target is None else target.vector_bytes
         index = "i64" if target is None else target.index_type
         self.scope = scope = Scope(Emitter(index))
         self.e = scope.e
@@ -149,14 +150,20 @@ class Statements:
         through it, which ties the loads that follow to the arithmetic before them."""
         e = self.e
         last = next(reversed(self.scope.regs.items())) if fence and self.scope.regs else None
-        # No register of most machines holds a half.
-        if last is None or last[1].t == "half" or not self.constraint:
+        if last is None or not self.constraint or not self._in_one_register(last[1]):
             return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
         k, v = last
         asm = f'asm sideeffect "", "=r,={self.constraint},0,1,~{{memory}}"'
         pair = e.op(f"call {{ptr, {v.ty}}} {asm}(ptr {p.name}, {v})", "")
         self.scope.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)
         return e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 0", "ptr")
+
+    def _in_one_register(self, v: Val) -> bool:
+        """Whether one register of the machine holds a value: of most, none holds a half, and LLVM
+        gives up where assembly is to take a vector that is none."""
+        nbytes = v.n * LLVM_BYTES[v.t]
+        whole = v.n == 1 or (nbytes >= 16 and nbytes & (nbytes - 1) == 0)
+        return v.t != "half" and whole and nbytes <= self.vector_bytes
 
     def _steps(self, s: For) -> tuple[dict[Buffer, int], set[Buffer]]:
         """Elements by which each buffer's accesses move per iteration, where all agree; and the
