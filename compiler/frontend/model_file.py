@@ -132,6 +132,8 @@ def opset_of(model: Any) -> int:
     import onnx
 
     versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+    if not versions and not any(n.domain in ("", "ai.onnx") for n in all_nodes(model.graph)):
+        return int(onnx.defs.onnx_opset_version())  # what it uses is of other domains
     if not versions:
         raise ModelError("the model does not say its opset version; export it again")
     newest = onnx.defs.onnx_opset_version()

@@ -174,7 +174,7 @@ REASONS = {
     "sequences, and optional values that are no tensors": (
         "Sequence", "Optional", "is not a tensor",
     ),
-    "training, and classic machine learning": ("does not say its opset version",),
+    "training, and classic machine learning": ("ai.onnx.ml.", "preview.training."),
     "files of pictures": ("ImageDecoder",),
     "random numbers without a seed": ("RandomUniform",),
     "branches of different rank": ("branches whose output",),
