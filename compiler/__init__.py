@@ -3,12 +3,15 @@
 from typing import TYPE_CHECKING
 
 from compiler._lazy import lazy
+from compiler.boundary import homes as _homes
 from compiler.passes import pipeline as _pipeline
 
 if TYPE_CHECKING:  # the function, not the module of its name
     from compiler.build import build as build
 
 _pipeline.comes_from("compiler.build")
+for _part in ("regions", "sizes", "found"):
+    _homes.comes_with(f"onnxruntime.{_part}", "compiler.frontend.foreign.session")
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -65,6 +68,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.boundary.external": ["register_func"],
         "compiler.pattern.tables": ["CompositePattern"],
         "compiler.engines.engine": ["Engine", "register_engine"],
+        "compiler.ir.handed": ["handed"],
         "compiler.scheduling.tuning_log": ["apply_history_best"],
         "compiler.tuning.tuner": ["tune"],
         "compiler.errors": [

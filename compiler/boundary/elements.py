@@ -5,17 +5,22 @@ A model may declare inputs and outputs as bfloat16, as floats of 8 or 4 bits, or
 arrays of ml_dtypes' types of the same names. The importer notes in `mod.attrs[ELEMENTS]` what a
 model declares; modules made otherwise, with custom datatypes at their boundary, take codes and give
 codes. Codes of the right width are taken everywhere.
+
+What is no tensor of numbers (strings, sequences, optional values, which an engine computes with) is
+bytes inside (`compiler.boundary.packed`), and goes in and comes out as arrays of str, as lists,
+None, dicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from compiler.boundary.packed import is_packed, pack, unpack
 from compiler.errors import InputError
 from compiler.ir.expr import IRModule, atom_type
 from compiler.types.dtypes import INT8, UINT8, Array, DType, custom
@@ -42,6 +47,24 @@ class Elements:
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+
+    @property
+    def packs(self) -> bool:
+        """Whether an input is no tensor of numbers."""
+        return any(map(is_packed, self.inputs))
+
+    def packed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What is given for the inputs, by their names and in order, with bytes for what is no
+        tensor of numbers, unless bytes are given.
+
+        Raises:
+            InputError: a value is none of the type that is declared.
+        """
+        both = zip(given.items(), self.inputs, strict=True)
+        return {
+            name: pack(x, kind, f"input {name!r}") if is_packed(kind) and not _is_bytes(x) else x
+            for (name, x), kind in both
+        }
 
     def check(self, names: Sequence[str], arrays: Sequence[Array]) -> None:
         """Raise InputError if integers held in bytes are none of the type that is declared."""
@@ -120,6 +143,10 @@ def exact_codes(a: Array, dtype: DType) -> Array:
     return codes if same else a
 
 
+def _is_bytes(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype == np.uint8
+
+
 def _held(types: Sequence[Any], noted: Sequence[str]) -> tuple[str, ...]:
     if len(types) != len(noted):
         return ("",) * len(types)
@@ -130,10 +157,14 @@ def _held(types: Sequence[Any], noted: Sequence[str]) -> tuple[str, ...]:
 
 
 def _holds(dtype: DType, element: str) -> bool:
+    if is_packed(element):
+        return dtype == UINT8
     return dtype == NARROW[element] if element in NARROW else dtype.name == element in FORMATS
 
 
-def _as_declared(a: Array, element: str) -> Array:
+def _as_declared(a: Array, element: str) -> Any:
+    if is_packed(element):
+        return unpack(a, element)
     dtype = _ml_dtype(element)
     return a.astype(dtype) if element in NARROW else a.view(dtype)
 

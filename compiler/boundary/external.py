@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import importlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.homes import home_of
 from compiler.errors import DtypelabError, unknown
 from compiler.symbolic import Index, Var
 from compiler.types.dtypes import Array
@@ -54,6 +56,8 @@ def get_func(name: str) -> ExternalFunction:
     Raises:
         DtypelabError: there is none.
     """
+    if name not in _functions and (home := home_of(name)):
+        importlib.import_module(home)
     if name not in _functions:
         hint = f"; register it with compiler.register_func({name!r}, f)"
         raise DtypelabError(unknown("external function", name, _functions) + hint)

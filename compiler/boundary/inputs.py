@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from compiler.boundary.elements import stored
+from compiler.boundary.packed import strings_packed
 from compiler.errors import InputError, unknown
 from compiler.ir.expr import Function
 from compiler.symbolic import Index, Quasi, Var
-from compiler.types.dtypes import Array
+from compiler.types.dtypes import UINT8, Array
 from compiler.types.names import identifier
 from compiler.types.tensor_types import TensorType, TupleType, shape_text
 
@@ -78,7 +79,8 @@ def bind_inputs(
 ) -> tuple[list[Array], dict[Var, int]]:
     """Arrays in parameter order, and the value of every symbolic dimension.
 
-    Inputs are named as `named_inputs` says. Integers of another width are taken where all of them
+    Inputs are named as `named_inputs` says. Arrays of str are taken as the bytes that hold them
+    (see `compiler.boundary.packed`), integers of another width are taken where all of them
     are numbers of the model's integers too; arrays of ml_dtypes as `elements.stored` says.
 
     Raises:
@@ -88,6 +90,8 @@ def bind_inputs(
     arrays: list[Array] = []
     for name, t in params:
         a = np.asarray(given[name])
+        if a.dtype.kind in "UTSO" and t.dtype == UINT8 and a.ndim == t.rank - 1:
+            a = strings_packed(a, f"input {name!r}")
         if a.dtype != t.dtype.storage:
             a = _converted(name, t, a)
         if a.ndim != t.rank:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,14 @@ from compiler.frontend.node import CONVERTERS, ByDefinition, Node, Results
 from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
 from compiler.frontend.values import Imported, Symbolic
-from compiler.ir.expr import Constant, Function, Var, tensor_type
+from compiler.ir.expr import Atom, Constant, Function, Var, tensor_type
 from compiler.symbolic import Dim, Index, dim
 from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from compiler.frontend.foreign.importing import Foreign
 
 _MOVES = {
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Concat",
@@ -40,10 +42,18 @@ _CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape
 class GraphImport(NamedValues):
     """The state of one import; implements `compiler.frontend.node.Graph`."""
 
-    def __init__(self, graph: Any, folder: Path | None, opset: int, budget: Budget):
+    def __init__(
+        self,
+        graph: Any,
+        folder: Path | None,
+        opset: int,
+        budget: Budget,
+        foreign: Foreign | None = None,
+    ):
         super().__init__(budget)
-        self.proto, self.folder, self.opset = graph, folder, opset
+        self.proto, self.folder, self.opset, self.foreign = graph, folder, opset, foreign
         self._narrow: dict[str, int] = {}
+        self.at: Any = None  # the node of the graph that is being converted
 
     # ---- the import ------------------------------------------------------------------------------
     def run(
@@ -58,17 +68,21 @@ class GraphImport(NamedValues):
             UnsupportedError: a node, attribute or element type that we do not implement.
         """
         g = self.proto
-        if g.sparse_initializer:
+        if g.sparse_initializer and not self.foreign:
             raise UnsupportedError("sparse initializers are not supported: store them densely")
         weights = {t.name for t in g.initializer}
         entries = [i for i in g.input if i.name not in weights]
         self._values.update(given_constants(entries, constants))
         entries = [i for i in entries if i.name not in constants]
         self.inputs = [i.name for i in entries]
+        weights_read = g.initializer
+        if self.foreign:
+            entries, shapes = self.foreign.entries(entries, shapes)
+            weights_read = self.foreign.weights(g)
         if len(set(self.inputs)) < len(self.inputs):
             raise ModelError("the model has two inputs of the same name; export it again")
         self.names.name_interface([e.name for e in entries], g)
-        for t in g.initializer:
+        for t in weights_read:
             self._values[t.name] = self._weight(t)
         for name, t in input_types(entries, shapes).items():
             given = self.builder.param(self.printable(name), t.shape, t.dtype)
@@ -77,10 +91,17 @@ class GraphImport(NamedValues):
             self.names.taken |= {str(v) for d in t.shape if isinstance(d, Index) for v in d.vars()}
         for e in entries:
             self.mark(e.name, e.type.tensor_type.elem_type)
-        for n in g.node:
-            self._convert(n)
-        results = []
+        if self.foreign:
+            self.foreign.convert(self, self._convert)
+        else:
+            for n in g.node:
+                self.at = n
+                self._convert(n)
+        results: list[Atom] = []
         for o in g.output:
+            if self.foreign and o.name in self.foreign.packed:
+                results.append(self.foreign.packed[o.name])
+                continue
             if o.name not in self._values and o.name not in self._missing:
                 raise ModelError(f"output {o.name!r} is not computed by any node")
             results.append(self.atom(o.name))
@@ -158,13 +179,55 @@ class GraphImport(NamedValues):
         finally:
             self.opset = outside
 
+    # ---- what regions use (see compiler.frontend.foreign) ----------------------------------------
+    def taken_out(self, name: str) -> Var:
+        """A value that converters must not see."""
+        v = self._values.pop(name)
+        assert isinstance(v, Var)
+        return v
+
+    def put_in(self, name: str, v: Imported) -> None:
+        """Give a value its name.
+
+        Raises:
+            ModelError: there is one of that name.
+        """
+        if name in self._values:
+            raise ModelError(f"the value {name!r} is defined twice")
+        self._values[name] = v
+
+    def require_values(self, names: Sequence[str]) -> None:
+        """Raise UnsupportedError if what a node should have computed is not there."""
+        for name in names:
+            if name in self._missing:
+                raise UnsupportedError(self._missing[name])
+
+    def checkpoint(self) -> Callable[[Sequence[str]], None]:
+        """What takes back the import of a node, whose values have these names."""
+        back, known = self.rewind(), self.assuming.facts.rules
+        indices, counts, compared = dict(self.indices), dict(self.counts), dict(self.compared)
+
+        def undo(names: Sequence[str]) -> None:
+            back()
+            self.assuming.facts.rules = known
+            self.indices, self.counts, self.compared = indices, counts, compared
+            for name in names:
+                self._values.pop(name, None)
+                self._missing.pop(name, None)
+                self._narrow.pop(name, None)
+
+        return undo
+
     # ---- what nodes use (see Graph) --------------------------------------------------------------
     def element(self, name: str) -> int:
         """See Graph."""
         return self._narrow.get(name) or element_code(tensor_type(self.atom(name)).dtype)
 
     def declared(self, name: str) -> str:
-        """Name of a value's element type if numpy does not have it; else empty."""
+        """Name of a value's element type if numpy does not have it, or its type if it is no tensor
+        of numbers; else empty."""
+        if self.foreign and name in self.foreign.packed_kinds:
+            return self.foreign.packed_kinds[name]
         atom = self.atom(name)
         if not isinstance(atom.type, TensorType):
             return ""

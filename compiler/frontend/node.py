@@ -59,7 +59,7 @@ class Graph(Protocol):
         """Append a call (or fold it, when it is small and all operands are constants)."""
         ...
 
-    def bind(self, value: Value, name: str, origin: str) -> Var:
+    def bind(self, value: Value, name: str, *origins: str) -> Var:
         """Append a binding."""
         ...
 

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any
 from compiler.boundary.assumptions import assumptions, check_assumptions
 from compiler.boundary.elements import ELEMENTS
 from compiler.boundary.index_ranges import INDICES
-from compiler.errors import DtypelabError, InputError, ModelError, UnsupportedError, nearest
+from compiler.errors import (
+    ConfigError,
+    DtypelabError,
+    InputError,
+    ModelError,
+    UnsupportedError,
+    nearest,
+)
 from compiler.frontend import library  # noqa: F401  (each registers its converters)
+from compiler.frontend.foreign.border import Border, declared_kinds, kinds_of, no_tensor
+from compiler.frontend.foreign.handing import NotATensor
+from compiler.frontend.foreign.importing import Foreign
+from compiler.frontend.foreign.kernels import advice
+from compiler.frontend.foreign.session import ENGINE, missing
 from compiler.frontend.function_body import has_body
 from compiler.frontend.graph_import import GraphImport
 from compiler.frontend.limits import MEMORY, Budget
@@ -19,13 +31,16 @@ from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.node import CONVERTERS
 from compiler.frontend.schema import operator_key
 from compiler.frontend.signature import input_types
-from compiler.ir.expr import IRModule, tensor_type
+from compiler.ir.expr import Function, IRModule, tensor_type
 from compiler.symbolic import Index, Var
 from compiler.transform.use_integers import with_integers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import onnx
+
+
+Shapes = Mapping[str, Sequence[int | str | None]]
 
 
 def supported_ops() -> list[str]:
@@ -38,6 +53,7 @@ def from_onnx(
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, npt.ArrayLike] | None = None,
     memory_limit: int = MEMORY,
+    engines: Sequence[str] = (),
 ) -> IRModule:
     """Import a model of the default ONNX domain, opset 7 or newer (or older, if none of its
     operators changed until 7); of onnxruntime's own operators (com.microsoft), those on quantized
@@ -59,6 +75,10 @@ def from_onnx(
             anything else. They are no inputs of the module.
         memory_limit: bytes that the file and its weights may take; sizes are checked against it,
             and against the files that hold them, before anything is allocated.
+        engines: `["onnxruntime"]` hands it what would be refused otherwise: operators, attributes
+            and types that we do not have, with as few other nodes as possible. See
+            `compiler.frontend.foreign`; `handed(mod)` says what went there. Inputs and outputs may
+            then be strings, sequences and optional values.
 
     Operators without a converter of our own that ONNX defines by other operators are imported as
     their definition.
@@ -72,18 +92,21 @@ def from_onnx(
 
     Raises:
         ModelError: the file cannot be read, or what it holds is not a valid model.
-        UnsupportedError: an operator, attribute, dtype or opset that we do not implement.
+        UnsupportedError: an operator, attribute, dtype or opset that we do not implement; or what
+            an engine needs is not installed.
+        ConfigError: an engine that does not take nodes of files.
     """
+    _check_engines(engines)
     proto, folder = read_model(model, memory_limit)
     opset = opset_of(proto)
     if proto.functions:
         proto = inlined(proto)
     if not proto.graph.output:
         raise ModelError("the model has no outputs; export it again")
-    _check_operators(proto.graph, opset)
-    importer = GraphImport(proto.graph, folder, opset, Budget(memory_limit))
     try:
-        main = importer.run(shapes or {}, constants or {})
+        importer, main = _imported(
+            proto, folder, opset, memory_limit, shapes or {}, constants or {}, bool(engines)
+        )
     except ModelError:
         # What the model takes for granted says more than the node where given sizes do not fit.
         budget = Budget(memory_limit)
@@ -110,26 +133,77 @@ def from_onnx(
     return with_integers(module) if importer.quantized else module
 
 
+def _check_engines(engines: Sequence[str]) -> None:
+    """Raise an error if one of them takes no nodes of files, or is not installed."""
+    if isinstance(engines, str):
+        raise ConfigError(f"engines is a list of names: engines=[{engines!r}]")
+    for name in engines:
+        if name != ENGINE:
+            raise ConfigError(
+                f"engine {name!r} computes no nodes of files: from_onnx takes "
+                f"engines=[{ENGINE!r}], and compiler.build all others"
+            )
+        if said := missing():
+            raise UnsupportedError(f"engine {name!r} cannot run here: {said}")
+
+
+def _imported(
+    proto: Any, folder: Path | None, opset: int, limit: int, shapes: Shapes, constants: Any,
+    engine: bool,
+) -> tuple[GraphImport, Function]:  # fmt: skip
+    """An import that has run, and what it made; with regions of onnxruntime if that may be."""
+    if not engine:
+        importer = GraphImport(proto.graph, folder, opset, Budget(limit))
+        try:
+            _check_operators(proto.graph, opset)
+            return importer, importer.run(shapes, constants)
+        except UnsupportedError as e:
+            raise UnsupportedError(f"{e}{_advice(proto, opset, importer.at)}") from None
+    kinds = kinds_of(proto)
+    while True:
+        foreign = Foreign(proto, kinds, lambda n: _is_refused(n, opset))
+        importer = GraphImport(proto.graph, folder, opset, Budget(limit), foreign)
+        try:
+            return importer, importer.run(shapes, constants)
+        except NotATensor as e:
+            kinds[e.name] = no_tensor()
+
+
+def _advice(proto: Any, opset: int, at: Any) -> str:
+    """How a model that is refused could be run; empty if we know of no way.
+
+    Args:
+        at: the node that is refused, if it is one whose operator we have.
+    """
+    kinds = declared_kinds(proto.graph)
+    border = Border(proto.graph, kinds, lambda n: _is_refused(n, opset))
+    nodes = [n for n in proto.graph.node if n is at or border.is_seed(n)]
+    versions = {o.domain: int(o.version) for o in proto.opset_import}
+    return advice(nodes, {**versions, "": opset}, kinds) if nodes else ""
+
+
+def _is_refused(node: Any, opset: int) -> bool:
+    """Whether a node's operator has no converter, and the standard does not define it by others."""
+    return operator_key(node) not in CONVERTERS and not has_body(node.op_type, opset, node.domain)
+
+
 def _check_operators(graph: Any, opset: int) -> None:
     """Raise one UnsupportedError for all operators without a converter."""
-    missing: dict[str, list[str]] = {}
+    lacking: dict[str, list[str]] = {}
     for n in all_nodes(graph):
         op = operator_key(n)
-        if op not in CONVERTERS and not has_body(n.op_type, opset, n.domain):
-            missing.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
-    if not missing:
+        if _is_refused(n, opset):
+            lacking.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
+    if not lacking:
         return
     parts = []
-    for op, nodes in sorted(missing.items()):
+    for op, nodes in sorted(lacking.items()):
         close = nearest(op.rpartition(".")[2], CONVERTERS, 1)
         hint = f"; nearest supported: {close[0]}" if close else ""
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
         shown = op if op.replace(".", "").isidentifier() else repr(op)
         parts.append(f"{shown} (node {', '.join(map(repr, nodes[:5]))}{more}{hint})")
     raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
-
-
-Shapes = Mapping[str, Sequence[int | str | None]]
 
 
 def broken_assumption(

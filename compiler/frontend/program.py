@@ -144,9 +144,9 @@ class Program:
             self._computed[key] = self.bind(call, name, origin)
         return self._computed[key]
 
-    def bind(self, value: Value, name: str, origin: str) -> Var:
+    def bind(self, value: Value, name: str, *origins: str) -> Var:
         """See Graph."""
-        var = self.builder.bind(value, name, (origin,))
+        var = self.builder.bind(value, name, origins)
         self._makers[var] = value
         return var
 

@@ -16,7 +16,7 @@ from compiler.boundary.data import Datum, bind_values, fits, tensor_params
 from compiler.boundary.elements import elements_of
 from compiler.boundary.external import call_func
 from compiler.boundary.index_ranges import check_indices, index_ranges
-from compiler.boundary.inputs import check_sizes, symbolic_sizes
+from compiler.boundary.inputs import check_sizes, named_inputs, symbolic_sizes
 from compiler.boundary.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret import loop_nests
@@ -137,14 +137,17 @@ def value_on(mod: IRModule, b: Binding, values: Mapping[Var, Any], *inputs: Any)
 
 
 def _environment(mod: IRModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
-    f = mod.main
+    f, elements = mod.main, elements_of(mod)
     inputs = [(p.name, atom_type(p)) for p in f.params]
+    if elements.packs:
+        given = named_inputs([name for name, _ in inputs], args, kwargs)
+        args, kwargs = (elements.packed(given),), {}
     values, dims = bind_values(inputs, args, kwargs, mod.types)
     if dims:
         check_assumptions(assumptions(f), tensor_params(inputs), dims)
         check_sizes(symbolic_sizes(f), dims)
-    given, draw = dict(zip(f.params, values, strict=True)), drawn(f)
-    return Frame(given, dims, 0 if draw is None else int(given[draw]))
+    known, draw = dict(zip(f.params, values, strict=True)), drawn(f)
+    return Frame(known, dims, 0 if draw is None else int(known[draw]))
 
 
 def _driven(first: Run, mod: IRModule) -> Any:

@@ -30,6 +30,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.function_calls import CALL_TIR, is_callee
 from compiler.ir.graph_form import marked, printed_inside
+from compiler.ir.handed import engine_of, label_of
 from compiler.tensor.expr import Buffer
 from compiler.tensor.printer import primfunc_text
 from compiler.types.data import pattern_text, type_variables
@@ -173,6 +174,8 @@ class _Printer:
         if isinstance(v.op, GlobalVar | Var):
             return f"{v.op!r}({', '.join(args)})"
         if is_callee(v):
+            if engine_of(v):
+                args[0] = args[0].removesuffix(" */") + f": {label_of(v)} */"
             return callee_text(v, args)
         return f"{v.op.name}({', '.join(args + attrs_text(v.attrs))})"
 

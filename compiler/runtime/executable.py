@@ -16,7 +16,7 @@ from compiler.boundary.assumptions import check_assumptions
 from compiler.boundary.elements import Elements
 from compiler.boundary.external import Linkage
 from compiler.boundary.index_ranges import IndexRange, check_indices
-from compiler.boundary.inputs import bind_inputs, check_sizes
+from compiler.boundary.inputs import bind_inputs, check_sizes, named_inputs
 from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
 from compiler.ir.regions import Decision, Region
@@ -88,6 +88,8 @@ class Executable:
             compiler.errors.InputError: an input is missing, unknown, or of the wrong rank, shape or
             dtype.
         """
+        if self.elements.packs:
+            args, kwargs = (self.elements.packed(named_inputs([*self.inputs], args, kwargs)),), {}
         arrays, dims = bind_inputs(list(self.inputs.items()), args, kwargs)
         self.elements.check(list(self.inputs), arrays)
         if self.indices:
@@ -294,11 +296,10 @@ class GraphExecutable(Executable):
 
     def _for_sizes(self, dims: Mapping[Var, int]) -> GraphExecutable:
         given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
-        if self._sized is None or self.program.externals:
-            why = "calls functions" if self.program.externals else "was loaded from a file"
+        if self._sized is None:
             raise InputError(
-                f"{given} makes a tensor without elements, for which a program that {why} cannot "
-                "be compiled again: give such sizes when it is built"
+                f"{given} makes a tensor without elements, for which a program that was loaded "
+                "from a file cannot be compiled again: give such sizes when it is built"
             )
         return self._sized(dims)
 
