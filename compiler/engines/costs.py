@@ -54,7 +54,7 @@ NOISE = 0.98
 """What is handed over takes less than this share of the other's time."""
 SAMPLE_NS = 200_000
 """Nanoseconds that a timed sample should last: what is quicker is called several times."""
-SECONDS, PROGRAM_SECONDS = 0.25, 2.0
+SECONDS, PROGRAM_SECONDS = 0.25, 1.0
 """Seconds for a pair of regions, and for a program of those that are compared."""
 ROUNDS, MOST_ROUNDS = 9, 200
 

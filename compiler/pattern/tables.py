@@ -79,6 +79,11 @@ def pattern_table(engine: str) -> tuple[CompositePattern, ...]:
     return _tables[engine]
 
 
+def shipped_engines() -> list[str]:
+    """The names of the engines that come with this package."""
+    return sorted(_homes)
+
+
 def known_engines() -> list[str]:
     """The names of all engines that have a table, or whose module would register one."""
     return sorted({*_tables, *_homes})

@@ -23,8 +23,12 @@ from experiments.zoo import model_files
 
 from .common import (
     batch_options,
+    chosen_engines,
     device_options,
+    echo_engines,
     echo_lowering,
+    engine_facts,
+    engine_options,
     format_options,
     json_option,
     load_static,
@@ -46,6 +50,7 @@ PEERS = ("onnxruntime", "openvino")
 @model_argument
 @format_options
 @target_options
+@engine_options
 @click.option(
     "--vs",
     type=click.Choice(PEERS),
@@ -67,6 +72,8 @@ def bench(
     lowering: str | None,
     target: str,
     threads: int,
+    engines: Sequence[str],
+    engine_costs: str,
     vs: Sequence[str],
     batch: int,
     warmup: int,
@@ -86,7 +93,7 @@ def bench(
     A symbolic first dimension becomes --batch; others need --shape. With --calib, int8 is timed,
     and --vs also times the other runtimes' int8 (uint8 data, int8 weights a channel, quantized by
     onnxruntime from the same shapes). With --tuned, the model is also timed without the log. With
-    --device, it is compiled here, and run and timed there.
+    --device, it is compiled here, and run and timed there. With --engine, it is also timed without.
 
     Example: dtypelab bench mnist_resnet8 --calib mnist1k --vs onnxruntime
     """
@@ -98,6 +105,7 @@ def bench(
         raise ConfigError("--vs computes all outputs: leave --outputs out")
     if device and vs:
         raise ConfigError("--vs runs here and --device elsewhere: give one of them")
+    wanted = chosen_engines(engines, engine_costs)
     client.use_token_file(token_file)
     place = client.device(device) if device else None
     arrays = random_inputs(model, shapes, batch)
@@ -109,19 +117,22 @@ def bench(
         subject = pipeline.retype(module, scheme)
     module, subject = (choose_outputs(m, chosen) for m in (module, subject))
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
-        executable = pipeline.build(subject, scheme, target, threads, place)
+        executable = pipeline.build(subject, scheme, target, threads, place, wanted)
     if executable.emulated:
         raise UnsupportedError(
             f"target {target!r} runs in the emulator {executable.emulated} here, whose times say "
             "nothing of a real machine: measure on one (--device), or give another target"
         )
-    built = {dtype: executable}
+    name = f"{dtype} {wanted}".rstrip()
+    built = {name: executable}
     if tuned:
-        built["untuned"] = pipeline.build(subject, scheme, target, threads, place)
-    if dtype != "float32":
+        built["untuned"] = pipeline.build(subject, scheme, target, threads, place, wanted)
+    if wanted.names and dtype != "float32":
+        built[dtype] = pipeline.build(subject, scheme, target, threads)
+    if name != "float32":
         built["float32"] = pipeline.build(module, base, target, threads, place)
     calls: dict[str, Callable[[], object]] = {
-        name: partial(exe, *arrays.values()) for name, exe in built.items()
+        k: partial(exe, *arrays.values()) for k, exe in built.items()
     }
     path = model_files.model_file(model)
     peers = list(dict.fromkeys(vs))
@@ -136,26 +147,27 @@ def bench(
     stats = dict(zip(calls, found, strict=True))
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": dtype, "target": target}
-        facts |= lowering_facts(executable)
+        facts |= lowering_facts(executable) | engine_facts(executable, wanted)
         facts |= {"isa": executable.target.isa, "threads": threads}
         facts["batch"] = next((a.shape[0] for a in arrays.values() if a.ndim), batch)
         facts |= {"shapes": {name: list(array.shape) for name, array in arrays.items()}}
         facts |= {"warmup": warmup, "runs": runs, "vs": peers}
-        facts["latency_ms"] = _milliseconds(stats[dtype])
+        facts["latency_ms"] = _milliseconds(stats[name])
         facts["tuned_kernels"] = executable.tuned
-        for name in stats:
-            if name != dtype:
-                key = name.replace(" ", "_")
-                facts[f"latency_ms_{key}"] = _milliseconds(stats[name])
-                facts[f"speedup_vs_{key}"] = stats[name].median / stats[dtype].median
+        for other in stats:
+            if other != name:
+                key = other.replace(" ", "_")
+                facts[f"latency_ms_{key}"] = _milliseconds(stats[other])
+                facts[f"speedup_vs_{key}"] = stats[other].median / stats[name].median
         origin = asdict(provenance.collect())
         if place is not None:
             facts["device"] = device
             origin |= {name: getattr(place.machine, name) for name in ("cpu", "cores", "os")}
         print_json({**facts, "provenance": origin})
         return
-    show(_table(stats, dtype))
+    show(_table(stats, name))
     echo_lowering(executable)
+    echo_engines(executable)
     if tuned:
         say(f"{executable.tuned} kernels with tiles from {tuned}")
 

@@ -17,6 +17,7 @@ from compiler.files.printable import printable, printable_lines
 from experiments.data import datasets
 from experiments.feeds import Feed, filled
 from experiments.systems import pipeline
+from experiments.systems.engine_choice import MEASURED, EngineChoice, handed, handed_lines
 from experiments.zoo import model_files
 
 if TYPE_CHECKING:
@@ -74,6 +75,39 @@ def target_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def engine_options(function: F) -> F:
+    """--engine and --engine-costs, which `chosen_engines` reads."""
+    costs = click.option(
+        "--engine-costs",
+        type=click.Choice(["all", MEASURED]),
+        default="all",
+        show_default=True,
+        help="What engines are handed: all that they can compute, or what is quicker so.",
+    )
+    text = "Let another code generator compute what it can; may be repeated, the most wanted first."
+    return click.option("--engine", "engines", multiple=True, metavar="NAME", help=text)(
+        costs(function)
+    )
+
+
+def chosen_engines(names: Sequence[str], costs: str) -> EngineChoice:
+    """The engines that options name.
+
+    Raises:
+        DtypelabError: there is no such engine, or it cannot run here.
+        click.UsageError: costs of no engine are wanted.
+    """
+    if costs == MEASURED and not names:
+        raise click.UsageError("--engine-costs measured needs an --engine to measure")
+    return EngineChoice(tuple(names), MEASURED if costs == MEASURED else None).checked()
+
+
+def echo_engines(executable: Executable) -> None:
+    """Print a line for every region of an engine, or that one was not handed."""
+    if lines := handed_lines(executable):
+        say(*lines)
 
 
 def shape_option(function: F) -> F:
@@ -167,6 +201,13 @@ def lowering_facts(executable: Executable) -> dict[str, str]:
     """How an executable computes in its custom datatypes, and why so; empty texts without any."""
     reasons = "; ".join(dict.fromkeys(choice.reason for choice in executable.lowerings))
     return {"lowering": executable.dtype_lowering, "lowering_reason": reasons}
+
+
+def engine_facts(executable: Executable, engines: EngineChoice) -> dict[str, Any]:
+    """Which engines were wanted, and what they compute; nothing, if none were."""
+    if not engines.names:
+        return {}
+    return {"engine": str(engines), "engine_nodes": handed(executable)}
 
 
 def echo_lowering(executable: Executable) -> None:

@@ -16,6 +16,8 @@ from experiments.zoo import model_files
 
 from .common import (
     cell,
+    chosen_engines,
+    engine_options,
     format_options,
     input_option,
     json_option,
@@ -46,6 +48,7 @@ DEFAULT_IMAGES = 8
 @input_option
 @shape_option
 @format_options
+@engine_options
 @click.option("--plan", metavar="P.json", help="Compare the model quantized by this plan.")
 @click.option(
     "--images",
@@ -72,6 +75,8 @@ def compare(
     dtype: str,
     accumulate: str | None,
     lowering: str | None,
+    engines: Sequence[str],
+    engine_costs: str,
     plan: str | None,
     images: int,
     csv: Path | None,
@@ -84,7 +89,8 @@ def compare(
 
     With --plan, also what every node adds by itself, on the inputs that it has in the quantized
     network, what share of its values its range cuts off, and (in --csv, --json and --picture)
-    histograms of its values.
+    histograms of its values. With --engine, what engines compute is theirs: values inside of their
+    regions are nowhere to be seen, those that leave them are compared.
 
     Example: dtypelab compare mnist_resnet8 --input mnist1k --dtype posit8_es0
     """
@@ -98,14 +104,19 @@ def compare(
     from experiments.measure.layer_errors import layer_errors
     from experiments.results.export import neutral
 
-    if (plan is None) == (dtype == "float32"):
+    if plan is not None and (dtype != "float32" or engines):
+        raise click.UsageError("give either --plan, or --dtype and --engine, to compare")
+    if plan is None and dtype == "float32" and not engines:
         raise click.UsageError("give either --dtype or --plan, to compare with float32")
+    if events and engines:
+        raise click.UsageError("--events counts what we compute: leave out --engine")
     if events and plan is not None:
         raise click.UsageError("--events counts what happens in a format: give --dtype, not --plan")
     if picture is not None and plan is None:
         raise click.UsageError("--picture draws the nodes of a plan: give --plan, not --dtype")
     check_outputs([csv, picture], [*model_files.files_of(model), file, plan])
     scheme = schemes.number_format(dtype, accumulate, lowering)
+    wanted = chosen_engines(engines, engine_costs)
     arrays = one_call(model, load_feed(model, file, shapes)[:images]).call()
     # Formats and plans apply to the prepared module: there the values have their names.
     load = load_static if plan is None else load_as_calibrated
@@ -115,8 +126,11 @@ def compare(
     inputs = list(arrays.values())
     errors: list[LayerError] | list[NodeError]
     if plan is None:
-        variant = pipeline.retype(module, scheme)
+        variant, kept = pipeline.retype(module, scheme), object()
+        if wanted.names:
+            variant, kept = pipeline.with_engines(variant, wanted)
         errors = [e for e in layer_errors(module, variant, inputs, events) if e.value in needed]
+        del kept
         table = _table(errors)
     else:
         found = node_errors(module, quantize.Plan.from_json(Path(plan)), inputs)

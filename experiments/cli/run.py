@@ -17,7 +17,11 @@ from experiments.systems import pipeline, schemes
 from experiments.zoo import model_files
 
 from .common import (
+    chosen_engines,
+    echo_engines,
     echo_lowering,
+    engine_facts,
+    engine_options,
     format_options,
     input_option,
     json_option,
@@ -40,6 +44,7 @@ from .common import (
 @shape_option
 @format_options
 @target_options
+@engine_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="Y.npz", help="Save results.")
 @outputs_option(text="Compute only this output.")
 @json_option
@@ -52,6 +57,8 @@ def run(
     lowering: str | None,
     target: str,
     threads: int,
+    engines: Sequence[str],
+    engine_costs: str,
     output: Path | None,
     chosen: Sequence[str],
     as_json: bool,
@@ -69,10 +76,11 @@ def run(
     """
     check_outputs([output], [*model_files.files_of(model), file])
     scheme = schemes.number_format(dtype, accumulate, lowering)
+    wanted = chosen_engines(engines, engine_costs)
     feed = load_feed(model, file, shapes)
     first = one_call(model, feed)
     module = pipeline.retype(load_static(model, first.call(), chosen), scheme)
-    executable = pipeline.build(module, scheme, target, threads)
+    executable = pipeline.build(module, scheme, target, threads, engines=wanted)
 
     def call(part: Feed) -> list[pipeline.Array]:
         results = executable(part.call())
@@ -91,9 +99,11 @@ def run(
     described = {name: _described(array) for name, array in outputs.items()}
     if as_json:
         facts = {"model": model, "dtype": dtype, **lowering_facts(executable)}
+        facts |= engine_facts(executable, wanted)
         print_json({**facts, "outputs": described, "saved": str(output or "")})
         return
     echo_lowering(executable)
+    echo_engines(executable)
     for name, facts in described.items():
         figures = (f"{key} {facts[key]:.6g}" for key in ("min", "max", "mean") if key in facts)
         say(f"{name}: {facts['dtype']}{facts['shape']}  {'  '.join(figures) or 'empty'}")

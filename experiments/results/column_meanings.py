@@ -265,6 +265,18 @@ MEANINGS: dict[str, Meaning] = {
         "Instructions of a call, where an emulator counts them: they are no cycles.",
         True,
     ),
+    "engine": Meaning(
+        "engine",
+        "",
+        "Other code generators that compute parts of the network, with `@measured` where costs "
+        "decided which parts.",
+    ),
+    "engine_nodes": Meaning(
+        "nodes of engines",
+        "",
+        "The regions of engines and their nodes, as JSON; where measured costs decided, also those "
+        "we kept, with both times.",
+    ),
     "mac_gates": Meaning(
         "gates of a MAC",
         "",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEYS = (
     *("model", "model_sha256", "dataset", "n_eval", "n_calib", "seed", "scheme", "dtype"),
     *("accumulate", "weight_bits", "activation_bits", "granularity", "symmetry", "calibrator"),
-    *("target", "threads", "batch", "repeat"),
+    *("target", "engine", "threads", "batch", "repeat"),
 )
 
 

@@ -19,7 +19,7 @@ OUTPUT = "output"
 #: in none, tell rows of one network and one scheme apart.
 _SUMS = "accumulate"
 _DISTINGUISHING = (
-    *("calibrator", "lowering", _SUMS, "target", "threads", "batch", "seed", "repeat"),
+    *("calibrator", "lowering", _SUMS, "target", "engine", "threads", "batch", "seed", "repeat"),
 )
 _LABELS = {
     "": "top-1",

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from compiler.errors import ConfigError
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 RESULTS = 1 << 30
 """Bytes that a results file may have, see `compiler.files.reading`."""
 
@@ -20,7 +20,7 @@ TEXT_COLUMNS = (
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
     *("latency_noise", "portable_bits", "notes", "cost_source", "accumulator_node"),
-    *("machine", "emulated"),
+    *("machine", "emulated", "engine", "engine_nodes"),
 )
 
 COLUMNS = (
@@ -59,6 +59,8 @@ COLUMNS = (
     *("accumulator_bits", "accumulator_data_bits", "accumulator_node"),
     # Version 9.
     *("machine", "emulated", "instructions"),
+    # Version 10.
+    *("engine", "engine_nodes"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -67,7 +69,7 @@ _ADDED = {
     for version, first in (
         *((2, "metric_drop_low"), (3, "metric_name")),
         *((4, "latency_rounds"), (5, "traffic_bytes"), (6, "notes")),
-        *((7, "metric_se"), (8, "cost_source"), (9, "machine")),
+        *((7, "metric_se"), (8, "cost_source"), (9, "machine"), (10, "engine")),
     )
 }
 

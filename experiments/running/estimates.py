@@ -169,6 +169,7 @@ def grid_table(found: Iterable[Estimate]) -> RenderableType:
             table.add_row(f"[bold]{escape(printable(model))}[/] on {escape(judged)}")
         chosen = [cell.scheme.option(name) for name in ("calibrate", "accumulate")]
         varying = [cell.target] if cell.target != "llvm" else []
+        varying += [cell.engine] if cell.engine else []
         varying += [f"seed={cell.seed}"] if cell.seed else []
         varying += [f"repeat={cell.repeat}"] if cell.repeat else []
         label = " ".join([cell.scheme.label, *(str(c) for c in chosen if c), *varying])

@@ -26,6 +26,7 @@ from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
 from experiments.spec import own_code
 from experiments.spec.cells import Cell, Workload
 from experiments.systems import pipeline, rounding_seeds
+from experiments.systems.engine_choice import EngineChoice, handed_text
 from experiments.systems.schemes import Scheme
 from experiments.user_code import activity, adapters
 
@@ -104,7 +105,7 @@ class Session:
         settings, data, row = cell.settings, self._data(cell), outcome.row
         baseline, reference = self._baseline_of(cell)
         subject = baseline
-        if cell.scheme.kind != "float32":
+        if not cell.is_baseline:
             with _of_scheme(cell, "preparing"):
                 subject = _Network(self._prepare(cell))
         variant = subject.variant
@@ -199,6 +200,7 @@ class Session:
     def _prepare(self, cell: Cell) -> pipeline.Variant:
         given: dict[str, Any] = {"output": cell.output} if cell.output else {}
         given |= {"device": device(cell.device)} if cell.device else {}
+        given |= {"engines": EngineChoice.parse(cell.engine)} if cell.engine else {}
         return pipeline.prepare(
             cell.model.path,
             rounding_seeds.seeded(cell.scheme, cell.seed),
@@ -226,7 +228,7 @@ class Session:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]
             with activity.at("float32", users=False):
-                network = _Network(self._prepare(replace(cell, scheme=_FLOAT32)))
+                network = _Network(self._prepare(replace(cell, scheme=_FLOAT32, engine="")))
                 outputs = References() if apart else network.outputs(x)
                 self._baseline, self._key = (network, outputs), key
         return self._baseline
@@ -245,7 +247,7 @@ class Session:
             from experiments.devices.executable import speedup
 
             own, other = subject.compiled(batch).executable, reference.executable
-            beside = None if cell.scheme.kind == "float32" else other
+            beside = None if cell.is_baseline else other
             return _latency_columns(speedup(own, beside, [call_of(inputs)], protocol))
 
         def float32() -> pipeline.Array:
@@ -253,7 +255,7 @@ class Session:
 
         # This thread's time at work says nothing of a machine beside this process, as of threads.
         threads = cell.threads if not subject.where()["machine"] else 2
-        if cell.scheme.kind == "float32":
+        if cell.is_baseline:
             found = measure_speedup(float32, None, protocol, threads=threads)
         else:
             compiled = subject.compiled(batch)
@@ -292,9 +294,11 @@ class _Network:
         return self.compiled(batch).predict(x)
 
     def where(self) -> dict[str, Value]:
-        """The columns of the machine that it ran on."""
+        """The columns of the machine that it ran on, and of what engines computed."""
         ran = next(iter(self.executables.values()), None)
-        return machine_columns(ran.executable) if ran is not None else {}
+        if ran is None:
+            return {}
+        return {**machine_columns(ran.executable), "engine_nodes": handed_text(ran.executable)}
 
     @property
     def lowering(self) -> str:
@@ -328,6 +332,7 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "warmup": settings.warmup,
         "runs": settings.runs,
         "target": cell.target,
+        "engine": cell.engine,
         "config": json.dumps(cell.specification()),
         **asdict(provenance.collect()),
         **_where(cell),

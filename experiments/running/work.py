@@ -105,7 +105,7 @@ def _work(
     fed = data[cell.dataset_sha256].for_model(cell.model.path)
     x = fed.x
     fixed, elements = model_files.fixed_batch(cell.model.path, sample_of(x)), elements_of(x)
-    s, own, work = cell.settings, cell.scheme.kind != "float32", Work()
+    s, own, work = cell.settings, not cell.is_baseline, Work()
     count = images[cell.model.sha256, cell.dataset_sha256]
     apart = in_batches(cell, fed)
     place = (cell.target, cell.threads, cell.device)

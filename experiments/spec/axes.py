@@ -17,6 +17,7 @@ from experiments.data import datasets
 from experiments.files import sha256
 from experiments.measure import metric_choice, outputs, scoring
 from experiments.systems import number_systems, schemes
+from experiments.systems.engine_choice import OURS_NAME, EngineChoice
 from experiments.systems.schemes import Scheme
 from experiments.user_code import activity, adapters
 from experiments.zoo.model_files import external_files
@@ -46,6 +47,7 @@ AXES = {
     "accumulations": "accumulate",
     "targets": "target",
     "threads": "threads",
+    "engines": "engine",
     "seeds": "seed",
     "repeats": "repeat",
 }
@@ -104,6 +106,7 @@ class Axes:
     accumulations: tuple[str, ...]
     targets: tuple[str, ...]
     threads: tuple[int, ...]
+    engines: tuple[str, ...]
     seeds: tuple[int, ...]
     repeats: tuple[int, ...]
 
@@ -145,6 +148,7 @@ class AxesReader:
             accumulations=_accumulations(reader),
             targets=reader.texts("targets", ("llvm",)),
             threads=reader.integers("threads", (1,), 1),
+            engines=_engines(reader),
             seeds=reader.integers("seeds", (seed,), 0),
             repeats=_repeats(reader),
         )
@@ -351,6 +355,19 @@ def _accumulations(reader: Reader) -> tuple[str, ...]:
     return tuple(out)
 
 
+def _engines(reader: Reader) -> tuple[str, ...]:
+    """Engines that compute parts of networks, as one text each; empty: none."""
+    given = reader.texts("engines", (OURS_NAME,))
+    read = [
+        str(reader.checked(partial(EngineChoice.parse, text), "engines", index))
+        for index, text in enumerate(given)
+    ]
+    for index, text in enumerate(read):
+        if text in read[:index]:
+            reader.fail(f"engines lists {given[index]!r} twice", "engines", index)
+    return tuple(read)
+
+
 def _check(reader: Reader, axes: Axes, elsewhere: bool) -> None:
     for index, calibrator in enumerate(axes.calibrators):
         options = {"calibrate": calibrator}
@@ -362,6 +379,9 @@ def _check(reader: Reader, axes: Axes, elsewhere: bool) -> None:
     for index, target in enumerate(axes.targets):
         check = number_systems.check_target_elsewhere if elsewhere else number_systems.check_target
         reader.checked(partial(check, target), "targets", index)
+    for index, engine in enumerate(axes.engines if elsewhere else ()):
+        if engine:
+            reader.fail("engines run in this process, not on a device", "engines", index)
     for index, threads in enumerate(axes.threads if elsewhere else ()):
         if threads != 1:
             reader.fail(

@@ -99,6 +99,8 @@ class Cell:
     output: str = ""
     #: The address of the device that runs it; empty: this machine.
     device: str = ""
+    #: The engines that compute parts of it, as `systems.engine_choice` writes them; empty: none.
+    engine: str = ""
     #: What it would be judged by if its specification named no metric.
     default_metric: str = field(default="top1", repr=False, compare=False)
     #: The hash that a sweep gave it (see `settled`).
@@ -107,7 +109,12 @@ class Cell:
     @property
     def label(self) -> str:
         """What a progress display calls it."""
-        return f"{self.model.name} {self.scheme.label}"
+        return f"{self.model.name} {self.scheme.label} {self.engine}".rstrip()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is float32 as we compute it, which others are measured beside."""
+        return self.scheme.kind == "float32" and not self.engine
 
     @property
     def config_hash(self) -> str:
@@ -146,6 +153,7 @@ class Cell:
             "gap": asdict(self.gap) if self.gap.inputs else None,
             "output": self.output,
             "device": self.device,
+            "engine": self.engine,
         }
         content = {
             "schema_version": 1,  # of this content, not of the results file
@@ -184,6 +192,7 @@ class Cell:
             **({"metric": self.metric} if {self.metric, self.default_metric} != {"top1"} else {}),
             **({"output": self.output} if self.output else {}),
             **({"device": self.device} if self.device else {}),
+            **({"engines": [self.engine]} if self.engine else {}),
             **({"repeat": self.repeat} if self.repeat else {}),
             **({"adapters": list(self.adapters)} if self.adapters else {}),
             **({"energy": dict(self.energy)} if self.energy else {}),

@@ -35,6 +35,7 @@ _ABOUT = {
     "accumulations": "How sums are formed, in schemes that can and do not say so themselves.",
     "targets": 'What is compiled for: "c", "llvm", with -mcpu, -mattr, or -mtriple for elsewhere.',
     "threads": "Threads that a network runs on.",
+    "engines": 'Engines that compute what they can: "onednn", "onednn@measured"; "ours": none.',
     "seeds": "Seeds of calibration inputs and of stochastic rounding.",
     "repeats": "How often every cell is measured.",
     "seed": "One seed; see seeds.",
@@ -110,6 +111,7 @@ def _lists() -> dict[str, Schema]:
         "accumulations": _list(MODE, 0),
         "targets": _list(TEXT, 0),
         "threads": _list({"type": "integer", "minimum": 1}, 0),
+        "engines": _list(TEXT, 0),
         "seeds": _list(_NATURAL, 0),
     }
 

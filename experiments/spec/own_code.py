@@ -13,6 +13,7 @@ from typing import Any
 from experiments import zoo
 from experiments.data import datasets
 from experiments.measure import scoring
+from experiments.systems.engine_choice import OURS_NAME
 from experiments.systems.schemes import Scheme, names_in
 from experiments.user_code import adapters
 from experiments.user_code.fingerprints import Fingerprint
@@ -32,10 +33,20 @@ def in_specification(spec: Mapping[str, Any] | SweepSpec) -> bool:
         return True
     if any(datasets.is_registered(t) or zoo.is_registered(t) for t in texts):
         return True
+    if any(has_own_engine(text) for text in spec.get("engines", ()) if isinstance(text, str)):
+        return True
     from datatypes import registry
 
     own_rules = "rules" in identity.compiling()
     return own_rules or bool(registry.registered(names_in(*texts)))
+
+
+def has_own_engine(text: str) -> bool:
+    """Whether an element of the axis of engines names one that this package does not bring."""
+    from compiler.pattern.tables import shipped_engines
+
+    names = text.partition("@")[0].split("+")
+    return not {*names, ""} <= {*shipped_engines(), OURS_NAME, ""}
 
 
 def of_scheme(scheme: Scheme) -> str:

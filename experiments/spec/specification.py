@@ -156,7 +156,8 @@ class _Grid:
         others."""
         prices = _prices(self.top, self.folder)
         gap, device = _gap(self.top.table("gap")), _device(self.top)
-        for model, target, threads in product(axes.models, axes.targets, axes.threads):
+        places = product(axes.models, axes.targets, axes.threads, axes.engines)
+        for model, target, threads, engine in places:
             subject = model.value
             self.data[subject.data.sha256] = subject.given
             layers = _layers(self.top.table("layers"), len(subject.data.x))
@@ -186,6 +187,7 @@ class _Grid:
                         layers=layers,
                         gap=gap,
                         device=device,
+                        engine=engine,
                     )
                     if self._matching(left_out, cell):
                         continue

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.boundary.elements import numbers
-from compiler.errors import InputError
+from compiler.errors import InputError, UnsupportedError
 from experiments.feeds import UNKNOWN, Examples, Feed, Sample, call_of, filled, run_in_calls
 from experiments.measure.plan_columns import plan_columns
 from experiments.user_code import activity
 from experiments.zoo import model_files
 
 from . import number_systems
+from .engine_choice import OURS, EngineChoice
 from .schemes import Scheme
 
 if TYPE_CHECKING:
@@ -177,21 +178,48 @@ def build(
     target: str = "llvm",
     threads: int = 1,
     device: Device | None = None,
+    engines: EngineChoice = OURS,
 ) -> Executable:
-    """Compile a module that is in `scheme`, for this machine or for a device.
+    """Compile a module that is in `scheme`, for this machine or for a device; what `engines` can
+    compute is theirs.
 
     Raises:
-        DtypelabError: an operator or a format has no lowering for the target, or the device does
-            not answer.
+        DtypelabError: an operator or a format has no lowering for the target, the device does not
+            answer, or an engine cannot run there.
     """
     import compiler
 
     lowering = cast("str | None", scheme.option("lowering"))
     if device is not None:
+        if engines.names:
+            raise UnsupportedError(
+                f"engine {engines.names[0]!r} runs in this process, not on a device: leave out one"
+            )
         from experiments.devices import executable
 
         return executable.build(module, device, target, threads, lowering)
-    return compiler.build(module, target=target, threads=threads, dtype_lowering=lowering)
+    return compiler.build(
+        module,
+        target=target,
+        threads=threads,
+        dtype_lowering=lowering,
+        engines=engines.names,
+        costs=engines.costs,
+    )
+
+
+def with_engines(module: IRModule, engines: EngineChoice) -> tuple[IRModule, object]:
+    """A module that the interpreter runs as its engines compute it, and what must be kept as long
+    as it does.
+
+    Raises:
+        DtypelabError: an engine cannot compute a region.
+    """
+    import compiler
+    from compiler.engines.linking import linked
+
+    parts = compiler.partition(module, engines.names, engines.costs)
+    return linked(parts, compiler.Target.parse("llvm"))
 
 
 def batches_of(x: Examples, fixed: int | None = None) -> list[Any]:
@@ -218,9 +246,10 @@ def prepare(
     threads: int,
     output: str = "",
     device: Device | None = None,
+    engines: EngineChoice = OURS,
 ) -> Variant:
     """Put the model at `path` into `scheme`; `output` is the one that counts, if it has several.
-    It runs on the `device`, if one is given.
+    It runs on the `device`, if one is given, with what `engines` can compute as theirs.
 
     `calibration` [n, *sample_shape] is used by int8 schemes only. The model is imported and
     transformed for each batch size, so that shapes are known when kernels are chosen.
@@ -250,7 +279,7 @@ def prepare(
 
     def compile_for(batch: int) -> Compiled:
         module = transform(model_files.load_for_batch(path, sample_shape, batch))
-        executable = build(module, scheme, target, threads, device)
+        executable = build(module, scheme, target, threads, device, engines)
         names = tuple(module.attrs.get("outputs", ()))
         axes = model_files.result_axes(path, sample_shape)
         return Compiled(executable, batch, executable.dtype_lowering, output, names, axes)

@@ -36,6 +36,7 @@ def test_columns_are_those_of_the_contract() -> None:
     cost_source mac_gates mac_area_um2 energy_mac_uj energy_other_uj
     accumulator_bits accumulator_data_bits accumulator_node
     machine emulated instructions
+    engine engine_nodes
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
@@ -50,6 +51,7 @@ ADDED = {
     7: "metric_se",
     8: "cost_source",
     9: "machine",
+    10: "engine",
 }
 
 
@@ -64,7 +66,7 @@ def as_version(version: int, path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7, 8, 9])
 def test_files_of_an_earlier_version_are_read_and_continued(version: int, tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     ResultsFile(path).append(row("a", metric=0.5, error='with, "quotes"'))
@@ -164,7 +166,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 9"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 10"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )

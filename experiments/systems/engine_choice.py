@@ -1,0 +1,79 @@
+"""Which engines compute parts of a network, as one text: an element of an axis, a column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import ConfigError
+
+if TYPE_CHECKING:
+    from compiler import Executable
+
+OURS_NAME = "ours"
+"""No engine, where a text must stand."""
+MEASURED = "measured"
+_COSTS = "@"
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """Engines by name, the most wanted first; written `onednn+onnxruntime`, and
+    `onednn@measured` where an engine is handed what measured costs speak for. `ours`: none."""
+
+    names: tuple[str, ...] = ()
+    costs: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> EngineChoice:
+        """The choice that a text is.
+
+        Raises:
+            ConfigError: there is no such engine, or one is named twice; or costs are others.
+            UnsupportedError: an engine cannot run here.
+        """
+        listed, at, costs = text.partition(_COSTS)
+        names = () if listed in ("", OURS_NAME) else tuple(listed.split("+"))
+        if at and costs != MEASURED:
+            raise ConfigError(f"engines {text!r}: costs are {MEASURED!r}, not {costs!r}")
+        if at and not names:
+            raise ConfigError(f"engines {text!r}: nothing is measured where there is no engine")
+        return EngineChoice(names, costs or None).checked()
+
+    def checked(self) -> EngineChoice:
+        """The same; raises as `parse`."""
+        if self.names:
+            from compiler.engines.engine import checked
+
+            checked(self.names)
+        return self
+
+    def __str__(self) -> str:
+        return "+".join(self.names) + (f"{_COSTS}{self.costs}" if self.costs else "")
+
+
+OURS = EngineChoice()
+
+
+def handed(executable: Executable | Any) -> list[dict[str, Any]]:
+    """What engines compute of an executable: for each region its name, engine and nodes, and where
+    costs decided also what was not handed over, and the milliseconds of both."""
+    decided = getattr(executable, "decisions", ())
+    if decided:
+        return [d.row() for d in decided]
+    regions = getattr(executable, "regions", ())
+    return [{"region": r.name, "engine": r.engine, "nodes": list(r.nodes)} for r in regions]
+
+
+def handed_text(executable: Executable | Any) -> str:
+    """The same as JSON; empty if there is nothing to tell."""
+    rows = handed(executable)
+    return json.dumps(rows) if rows else ""
+
+
+def handed_lines(executable: Executable | Any) -> list[str]:
+    """The same for people, a line a region."""
+    decided: Sequence[object] = getattr(executable, "decisions", ())
+    return [str(x) for x in decided or getattr(executable, "regions", ())]
