@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +59,17 @@ OURS = EngineChoice()
 def handed(executable: Executable | Any) -> list[dict[str, Any]]:
     """What engines compute of an executable: for each region its name, engine and nodes, and where
     costs decided also what was not handed over, and the milliseconds of both."""
-    decided = getattr(executable, "decisions", ())
-    if decided:
-        return [d.row() for d in decided]
-    regions = getattr(executable, "regions", ())
-    return [{"region": r.name, "engine": r.engine, "nodes": list(r.nodes)} for r in regions]
+    decided, regions = getattr(executable, "decisions", ()), _regions(executable)
+    told = [{"region": r.name, "engine": r.engine, "nodes": list(r.nodes)} for r in regions]
+    return [*told, *(d.row() for d in decided)]
+
+
+def _regions(executable: Any) -> tuple[Any, ...]:
+    """Those that were handed over as the model was imported, and others that nothing was measured
+    of."""
+    measured = getattr(executable, "decisions", ())
+    own = () if measured else getattr(executable, "regions", ())
+    return (*getattr(executable, "imported", ()), *own)
 
 
 def handed_text(executable: Executable | Any) -> str:
@@ -75,5 +80,4 @@ def handed_text(executable: Executable | Any) -> str:
 
 def handed_lines(executable: Executable | Any) -> list[str]:
     """The same for people, a line a region."""
-    decided: Sequence[object] = getattr(executable, "decisions", ())
-    return [str(x) for x in decided or getattr(executable, "regions", ())]
+    return [str(x) for x in (*_regions(executable), *getattr(executable, "decisions", ()))]
