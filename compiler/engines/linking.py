@@ -24,9 +24,11 @@ from compiler.ir.expr import (
 )
 from compiler.ir.function_calls import call_dps_packed
 from compiler.ir.inference import infer_module
-from compiler.ir.regions import Region, regions
+from compiler.ir.regions import COMPOSITE, Region, composite_of, regions
 from compiler.ir.substitution import with_nested
+from compiler.pattern.tables import pattern_table
 from compiler.target.registry import Target
+from compiler.transform.annotate_target import unfit_composite
 from compiler.transform.partition_graph import without_composites
 from compiler.types.tensor_types import TensorType
 
@@ -130,6 +132,17 @@ def _check(mod: IRModule, region: Region) -> None:
             raise UnsupportedError(f"{where} takes and gives tensors, and {what} is {t}")
     if region.name == "main":
         raise UnsupportedError("main cannot be a region: let main call a function that is one")
+    table = {p.name: p for p in pattern_table(region.engine)}
+    for b in f.bindings:
+        if (c := composite_of(b.value)) is None:
+            continue
+        engine, _, name = str(c.attrs[COMPOSITE]).partition(".")
+        said = f"engine {region.engine!r}, region @{region.name}: {b.var!r}"
+        if engine != region.engine or name not in table:
+            known = ", ".join(table) or "none"
+            raise UnsupportedError(f"{said} is {engine}.{name}, not of its patterns: {known}")
+        if (reason := unfit_composite(table[name], c)) is not None:
+            raise UnsupportedError(f"{said} is no {name} any more: {reason}")
 
 
 def _calls(f: Function, names: Mapping[str, str]) -> Function:

@@ -30,11 +30,13 @@ class CompositePattern:
         pattern: what they look like. All that it goes through becomes the composite; what it gives
             names to besides are operands.
         check: what else must hold: of types and attributes, say.
+        custom: whether the engine knows custom datatypes; else values of those do not fit.
     """
 
     name: str
     pattern: Matchable
     check: Check = _anything
+    custom: bool = False
 
 
 _tables: dict[str, tuple[CompositePattern, ...]] = {}

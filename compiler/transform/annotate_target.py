@@ -103,9 +103,11 @@ class _Annotator:
         members = sorted(found.bindings, key=lambda m: self.place[m.var])
         if not members or members[-1] is not b:
             return f"{b.var!r} is no operator of the pattern"
-        for reason in (self.overlap(members), self.unfit(members, b), p.check(found)):
+        for reason in (self.overlap(members), self.unfit(members, b), unknown_numbers(p, members)):
             if reason is not None:
                 return reason
+        if (reason := p.check(found)) is not None:
+            return reason
         f, args = outlined(members, (b.var,), {COMPOSITE: name})
         if brings_sizes(f):
             return f"{b.var!r} has sizes that its operands do not tell"
@@ -147,6 +149,26 @@ def _pure(m: Binding) -> bool:
     return isinstance(op, OpDef) and not (
         op.effect or op.callee or op is MATCH_SHAPE or op is ASSUME
     )
+
+
+def unknown_numbers(p: CompositePattern, members: Sequence[Binding]) -> str | None:
+    """Which value is of a custom datatype, if the engine knows none."""
+    for m in () if p.custom else members:
+        for a in (*operands(m.value), m.var):
+            t = a.type
+            for x in t.fields if isinstance(t, TupleType) else (t,):
+                if isinstance(x, TensorType) and x.dtype.is_custom:
+                    name = repr(a) if isinstance(a, Var) else "a constant"
+                    return f"{name} is of {x.dtype}, which the engine does not know"
+    return None
+
+
+def unfit_composite(p: CompositePattern, f: Function) -> str | None:
+    """Why a composite is none of a pattern, whatever was done to it since it was made."""
+    found = found_in(p, f)
+    if isinstance(found, Mismatch):
+        return str(found)
+    return unknown_numbers(p, f.bindings) or p.check(found)
 
 
 def found_in(p: CompositePattern, f: Function) -> Found | Mismatch:

@@ -347,7 +347,8 @@ class _Retype:
             return value
         if isinstance(value.op, Function):
             raise UnsupportedError(
-                f"%{b.var.name} is a fused function; change the dtype before optimizing the module"
+                f"%{b.var.name} is a fused function; change the dtype before optimizing or "
+                "partitioning the module"
             )
         attrs = self.attrs(value.attrs, dtype)
         if (

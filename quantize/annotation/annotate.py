@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 from compiler.ir.expr import Binding, Call, IRModule, Var, tensor_type
+from compiler.ir.regions import refuse_regions
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import PassContext
 from compiler.symbolic import Index
@@ -55,11 +56,16 @@ _prepared: WeakSet[IRModule] = WeakSet()
 
 def prepared(mod: IRModule) -> IRModule:
     """`prepare(mod)` with every pass on, whatever the context: plans depend on its names. What it
-    returned once is prepared, and returned as it is."""
+    returned once is prepared, and returned as it is.
+
+    Raises:
+        UnsupportedError: engines compute regions of it.
+    """
     from compiler.transform.preparation import prepare
 
     if mod in _prepared:
         return mod
+    refuse_regions(mod, "quantized")
     with PassContext(instruments=PassContext.current().instruments):
         out = prepare(mod)
     _prepared.add(out)

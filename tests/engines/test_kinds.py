@@ -292,8 +292,8 @@ def test_an_operator_that_an_engine_lacks_is_named() -> None:
         check("adding", 3)
         text = compiler.partition(network(2), ["adding"]).astext(show_meta_data=True)
         for old, new, said in (
-            ("adding.add", "adding.sub", "the engine has no sub; its patterns: add"),
-            ("= add(", "= multiply(", "this is no add: %sum is multiply, not add"),
+            ("adding.add", "adding.sub", "%sum is adding.sub, not of its patterns: add"),
+            ("= add(", "= multiply(", "%sum is no add any more: %sum is multiply, not add"),
             (', composite="adding.add"', "", "%sum is call, and no composite of the engine's"),
         ):
             mod = compiler.parse(text.replace(old, new))

@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 
 import compiler
+import datatypes
+import quantize
 from compiler.boundary.external import _functions
 from compiler.build import compiled
 from compiler.engines.engine import Engine, register_engine, remove_engine
 from compiler.interpret.graph import evaluate
 from compiler.ir.expr import Function, IRModule
 from compiler.ir.regions import regions
+from compiler.pattern import CompositePattern, is_op
+from compiler.transform import AnnotateTarget, InferType
 from compiler.types.dtypes import Array
 
 TEXT = """
@@ -181,6 +185,28 @@ def test_what_a_library_lacks_is_said(walking: Walking) -> None:
         compiler.build(compiler.parse(TEXT.format("walking")))
 
 
+def test_numbers_that_an_engine_does_not_know_are_not_handed_to_it(walking: Walking) -> None:
+    """Neither by patterns, nor where a module was partitioned for an engine that knew them."""
+    relu = CompositePattern("relu", is_op("nn.relu"))
+    knowing = CompositePattern("relu", is_op("nn.relu"), custom=True)
+    mod = compiler.parse("def @main(%x: Tensor[(4,), float32]) { %y = nn.relu(%x); %y }")
+    changed = datatypes.change_dtype(mod, "float32", "posit8_es1")
+    for pattern, count in ((relu, 0), (knowing, 1)):
+        register_engine(Engine("walking", (pattern,), walking.compile), override=True)
+        out = compiler.partition(changed, "walking")
+        assert len(regions(out)) == count
+        x = np.array([1, -1, 0.3, -2], np.float32)
+        np.testing.assert_array_equal(compiler.build(out)(x), compiler.evaluate(changed, x))
+    register_engine(Engine("walking", (relu,), walking.compile), override=True)
+    reasons = [str(r) for r in AnnotateTarget("walking").explain(InferType()(changed))]
+    assert any("is of custom[posit8_es1]8, which the engine does not know" in r for r in reasons)
+    said = r"'walking', region @walking_0: %\w+ is no relu any more: .* does not know"
+    with pytest.raises(compiler.UnsupportedError, match=said):
+        compiler.build(out)
+    with pytest.raises(compiler.UnsupportedError, match="before optimizing or partitioning"):
+        datatypes.change_dtype(compiler.partition(mod, "walking"), "float32", "posit8_es1")
+
+
 def test_an_unknown_engine_names_the_nearest(walking: Walking) -> None:
     with pytest.raises(compiler.ConfigError, match="unknown engine 'walkin'; did you mean 'walk"):
         compiler.build(compiler.parse(TEXT.format("walkin")))
@@ -202,6 +228,8 @@ def test_what_cannot_hold_regions_says_so(walking: Walking, tmp_path: Path) -> N
         compiler.build(mod).save(tmp_path / "exe")
     with pytest.raises(compiler.UnsupportedError, match=f"{said}.*cannot be exported"):
         compiler.export(mod, "c", tmp_path / "out")
+    with pytest.raises(compiler.UnsupportedError, match=f"{said}.*cannot be quantized"):
+        quantize.quantize(mod, [dict(zip("xw", inputs(), strict=True))])
     with pytest.raises(compiler.UnsupportedError, match=f"{said}.*part of a decoder"):
         compiler.decoder(mod)
     with pytest.raises(compiler.UnsupportedError, match=r"this process, and target .*wasm32'"):
