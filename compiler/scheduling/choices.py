@@ -20,6 +20,7 @@ class Sketch:
     Each stands for what the rules do where it has its default.
 
     Attributes:
+        fused: of a stage: how many of its innermost loops become one, first.
         tiles: (loop, iterations), of a stage: these loops are cut into tiles, which are walked
             inside all others, in this order. Loops are counted from the outermost, 0.
         order: of a stage: its loops, or those over tiles, from the outermost to the innermost.
@@ -34,6 +35,7 @@ class Sketch:
         tasks: how many tasks threads should at least have to share; 1: one thread runs all.
     """
 
+    fused: int = 0
     tiles: tuple[tuple[int, int], ...] = ()
     order: tuple[int, ...] = ()
     lanes: tuple[tuple[int, int], ...] = ()
@@ -69,6 +71,7 @@ class Sketch:
 
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Sketch)}
 _KINDS: dict[str, Any] = {
+    "fused": int,
     "tiles": ((int, int),),
     "order": (int,),
     "lanes": ((int, int),),
@@ -80,7 +83,7 @@ _KINDS: dict[str, Any] = {
 }
 """Name of a field -> a type, a tuple of one for lists, a longer one for lists of that length.
 Numbers are not negative."""
-OF_A_STAGE = frozenset({"tiles", "order", "lanes", "unrolled"})
+OF_A_STAGE = frozenset({"fused", "tiles", "order", "lanes", "unrolled"})
 """The fields of a sketch that are about a stage; the others are about the whole loop nest."""
 
 

@@ -48,6 +48,10 @@ def apply_sketch(s: Schedule, stage: str, sketch: Sketch) -> None:
     if found is None:
         raise ScheduleError(f"stage {stage} is not one of which a sketch decides")
     store, path = found
+    if len(path) < sketch.fused:
+        raise ScheduleError(f"stage {stage}: it has {len(path)} loops, not {sketch.fused} to fuse")
+    fuse_innermost(s, path, sketch.fused)
+    ((store, path, _),) = s.stage_stores(stage)
     if problem := _problem(sketch, store, path):
         raise ScheduleError(f"stage {stage}: {problem}")
     outer = [f.var.name for f in path]
@@ -73,6 +77,13 @@ def apply_sketch(s: Schedule, stage: str, sketch: Sketch) -> None:
     for name in (*outer, *(n for n in between if n not in outer and n not in unrolled)):
         s.peel(name)
     s.vectorize(*lanes)
+
+
+def fuse_innermost(s: Schedule, path: Sequence[For], count: int) -> None:
+    """Make the last `count` loops of a perfect nest one, called as the last of them."""
+    last = path[-1].var.name
+    for f in reversed(path[len(path) - count : -1] if count else ()):
+        s.fuse(f.var.name, last, last)
 
 
 def _problem(sketch: Sketch, store: Store, path: tuple[For, ...]) -> str:

@@ -122,6 +122,20 @@ class Index:
             return rest - lo // n * n
         return _quasi("%", rest, Index.of(n))
 
+    def joined(self) -> Index:
+        """The same with x // n * n + x % n as x."""
+        out, found = self, True
+        while found:
+            found = False
+            for a, c in out.terms.items():
+                if isinstance(a, Quasi) and a.op == "%" and not a.b.terms:
+                    whole = Quasi("//", a.a, a.b)
+                    if out.terms.get(whole) == c * a.b.const:
+                        out = out - Index({a: c, whole: c * a.b.const}) + a.a * c
+                        found = True
+                        break
+        return out
+
     def minimum(self, other: Index) -> Index:
         """The smaller of this and another."""
         difference = self - other

@@ -83,6 +83,21 @@ def classify(offs: Offsets) -> Pattern:
 
 
 @lru_cache(maxsize=4096)
+def windows(offs: Offsets) -> tuple[int, tuple[int, ...]]:
+    """(width, starts) of stretches that hold all of these offsets, and nothing before the first or
+    behind the last of them; no starts: they lie too far apart."""
+    low, high = min(offs), max(offs) + 1
+    width = 1 << (min(len(offs), high - low).bit_length() - 1)
+    starts: list[int] = []
+    for o in sorted(set(offs)):
+        if not starts or o >= starts[-1] + width:
+            starts.append(min(o, high - width))
+        if 2 * len(starts) > len(offs):
+            return width, ()
+    return width, tuple(starts)
+
+
+@lru_cache(maxsize=4096)
 def store_runs(offs: tuple[int | None, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """(first offset, lanes) of contiguous pieces with power-of-two lengths of at most 64
     elements."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.lowering.custom_dtypes import works_on_codes
@@ -33,10 +34,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class LoopSpace:
-    """The sketches of one stage: its loops, the elements that a vector register holds of its widest
-    and narrowest operand, and whether it can have lanes."""
+    """The sketches of one stage: its loops, by how many of the innermost are fused, the elements
+    that a vector register holds of its result, and of 4 bytes, and whether it can have lanes."""
 
-    axes: tuple[Axis, ...]
+    views: Mapping[int, tuple[Axis, ...]]
     vector: tuple[int, ...]
     lanes: bool
 
@@ -63,27 +64,37 @@ class LoopSpace:
         )
         sizes = {target.vector_bytes // max(1, n) for n in (store.buffer.dtype.nbytes, 4)}
         vector = tuple(sorted(n for n in sizes if n > 1))
-        known = math.prod(a.extent or 1 for a in axes)
-        if known < 4:
+        if math.prod(a.extent or 1 for a in axes) < 4:
             return None
-        return LoopSpace(axes, vector, bool(vector) and not works_on_codes(store))
+        views = {0: axes}
+        for count in range(2, len(path) + 1):
+            extents = [a.extent for a in axes[-count:]]
+            along = [_runs(x, [f.var for f in path[-count:]], extents) for x in (out, *flats)]
+            if None in extents or not along[0]:
+                break
+            one = Axis(math.prod(n or 1 for n in extents), True, any(along[1:]), ())
+            views[count] = (*axes[:-count], one)
+        return LoopSpace(views, vector, bool(vector) and not works_on_codes(store))
 
     def sample(self, rng: random.Random) -> Sketch:
         """A sketch at random."""
-        lanes = self._some_lanes(rng)
-        order = self._some_order(rng) if rng.random() < 0.5 else ()
-        return self._tiled(replace(Sketch(), lanes=lanes, order=order), rng)
+        fused = rng.choice([*self.views]) if rng.random() < 0.5 else 0
+        lanes = self._some_lanes(fused, rng)
+        order = self._some_order(fused, rng) if rng.random() < 0.5 else ()
+        return self._tiled(Sketch(fused, order=order, lanes=lanes), rng)
 
     def mutate(self, c: Sketch, rng: random.Random) -> Sketch:
         """A sketch that differs in one decision."""
         for _ in range(TRIES):
-            kind = rng.randrange(4)
+            kind = rng.randrange(5)
             if kind == 0:
-                new = self._tiled(replace(c, lanes=self._some_lanes(rng)), rng)
+                new = self._tiled(replace(c, lanes=self._some_lanes(c.fused, rng)), rng)
             elif kind == 1:
-                new = replace(c, order=self._some_order(rng))
+                new = replace(c, order=self._some_order(c.fused, rng))
             elif kind == 2:
                 new = self._tiled(c, rng)
+            elif kind == 3:
+                new = self.sample(rng)
             else:
                 new = replace(c, unrolled=rng.randint(0, len(c.tiles)))
             new = self._bounded(new)
@@ -94,75 +105,77 @@ class LoopSpace:
     def cross(self, a: Sketch, b: Sketch, rng: random.Random) -> Sketch:
         """The lanes and tiles of the one, the order of the other."""
         first, second = rng.sample((a, b), 2)
-        return replace(first, order=second.order)
+        return replace(first, order=second.order) if a.fused == b.fused else first
 
     def neighbours(self) -> list[Sketch]:
         """Vectors along every loop whose neighbours lie together, as wide as registers are, of half
         and of double the width; squares where the data lies across."""
         found = []
-        if self.lanes:
-            for k, a in enumerate(self.axes):
+        for fused, axes in self.views.items() if self.lanes else ():
+            for k, a in enumerate(axes):
                 if a.extent is None or a.extent < 2 or not (a.stored or a.read):
                     continue
-                for n in self._widths(k):
-                    last = (*(j for j in range(len(self.axes)) if j != k), k)
-                    order = () if last == tuple(range(len(self.axes))) else last
+                if fused and k < len(axes) - 1:
+                    continue  # as without fusing
+                for n in self._widths(a):
+                    last = (*(j for j in range(len(axes)) if j != k), k)
+                    order = () if last == tuple(range(len(axes))) else last
                     for several in UNROLLED[:3]:
-                        tile = self._tile_of(k, n, several)
+                        fits = several > 1 and n * several <= a.extent
+                        tile = ((k, n * several),) if fits else ()
                         if several == 1 or tile:
-                            found.append(Sketch(tile, order, ((k, n),), len(tile)))
-            found += self._squares()
+                            found.append(Sketch(fused, tile, order, ((k, n),), len(tile)))
+        found += self._squares(0) if self.lanes else []
         return list(dict.fromkeys(self._bounded(c) for c in found))
 
-    def _squares(self) -> list[Sketch]:
+    def _squares(self, fused: int) -> list[Sketch]:
         found = []
-        for i, a in enumerate(self.axes):
-            for j, b in enumerate(self.axes):
+        axes = self.views[fused]
+        for i, a in enumerate(axes):
+            for j, b in enumerate(axes):
                 if i == j or not a.read or not b.stored or a.extent is None or b.extent is None:
                     continue
                 for n in (16, 8, 4):
                     if n <= min(a.extent, b.extent):
                         # Pieces of the data, as blocks of channels, are walked one at a time.
                         tile = ((i, a.pieces[0]),) if a.pieces and a.pieces[0] >= n else ()
-                        found.append(Sketch(tile, (), ((i, n), (j, n))))
+                        found.append(Sketch(fused, tile, (), ((i, n), (j, n))))
         return found
 
-    def _widths(self, k: int) -> list[int]:
+    def _widths(self, a: Axis) -> list[int]:
         """The lanes that vectors along a loop may have, the most usual first."""
-        extent = self.axes[k].extent or 1
+        extent = a.extent or 1
         found = [n for v in self.vector for n in (v, v // 2, 2 * v, v // 4) if 2 <= n <= extent]
         found += [extent] if extent <= 2 * max(self.vector) else []
-        found += [n for n in self.axes[k].pieces if n <= 2 * max(self.vector)]
+        found += [n for n in a.pieces if n <= 2 * max(self.vector)]
         return list(dict.fromkeys(n for n in found if 2 <= n <= extent))
 
-    def _some_lanes(self, rng: random.Random) -> tuple[tuple[int, int], ...]:
-        known = [k for k, a in enumerate(self.axes) if (a.extent or 1) > 1]
+    def _some_lanes(self, fused: int, rng: random.Random) -> tuple[tuple[int, int], ...]:
+        axes = self.views[fused]
+        known = [k for k, a in enumerate(axes) if (a.extent or 1) > 1]
         if not self.lanes or not known or rng.random() < 0.1:
             return ()
-        if rng.random() < 0.25 and (squares := self._squares()):
+        if rng.random() < 0.25 and (squares := self._squares(fused)):
             return rng.choice(squares).lanes
-        weights = [5 if self.axes[k].stored else 3 if self.axes[k].read else 1 for k in known]
+        weights = [5 if axes[k].stored else 3 if axes[k].read else 1 for k in known]
         (k,) = rng.choices(known, weights)
-        widths = self._widths(k)
+        widths = self._widths(axes[k])
         return ((k, rng.choice(widths)),) if widths else ()
 
-    def _some_order(self, rng: random.Random) -> tuple[int, ...]:
-        order = list(range(len(self.axes)))
-        moving = [k for k, a in enumerate(self.axes) if a.extent != 1]
+    def _some_order(self, fused: int, rng: random.Random) -> tuple[int, ...]:
+        axes = self.views[fused]
+        order = list(range(len(axes)))
+        moving = [k for k, a in enumerate(axes) if a.extent != 1]
         if len(moving) > 1:
             k = rng.choice(moving)
             order.remove(k)
             order.insert(rng.randint(0, len(order)), k)
         return () if order == sorted(order) else tuple(order)
 
-    def _tile_of(self, k: int, lanes: int, several: int) -> tuple[tuple[int, int], ...]:
-        fits = several > 1 and lanes * several <= (self.axes[k].extent or 1)
-        return ((k, lanes * several),) if fits else ()
-
     def _tiled(self, c: Sketch, rng: random.Random) -> Sketch:
         """The sketch with other tiles: some vectors of a loop with lanes, or rows of another."""
         lanes, tiles = dict(c.lanes), {}
-        for k, a in enumerate(self.axes):
+        for k, a in enumerate(self.views[c.fused]):
             if a.extent is None or a.extent < 2 or rng.random() > (0.5 if k in lanes else 0.25):
                 continue
             n = lanes.get(k, 1)
@@ -199,6 +212,16 @@ def _step(flat: Index, v: Var) -> int | None:
     if any(v in a.leaves() for a in flat.terms if not isinstance(a, Var)):
         return None
     return flat.terms.get(v, 0)
+
+
+def _runs(flat: Index, loops: Sequence[Var], extents: Sequence[int | None]) -> bool:
+    """Whether an access moves to the next element with every step of these loops, run as one."""
+    expected = 1
+    for v, n in zip(reversed(loops), reversed(extents), strict=True):
+        if n != 1 and _step(flat, v) != expected:
+            return False
+        expected *= n or 1
+    return True
 
 
 def _read_along(flat: Index, v: Var) -> bool:

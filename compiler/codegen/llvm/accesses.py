@@ -11,7 +11,7 @@ from compiler.errors import LoweringError
 from compiler.symbolic import Index
 from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.tensor.expr import Buffer
-from compiler.tensor.lanes import classify, store_runs
+from compiler.tensor.lanes import classify, store_runs, windows
 
 SOON = 1 << 13
 """Bytes up to which a prefetch goes to the nearest cache; what is farther ahead goes to the next,
@@ -151,30 +151,38 @@ class Accesses:
             return e.shuffle(parts[0], parts[0], how.selection)
         used = sorted({(const + o) // block for o in offs}) if block else []
         if used and 2 * len(used) <= n:
-            return self._from_blocks(b, p, used, block, [const + o for o in offs])
+            starts = [k * block for k in used]
+            return self._from_windows(b, p, starts, block, [const + o for o in offs])
+        width, firsts = windows(offs) if not self.words else (1, ())
+        if firsts and 2 * len(firsts) <= n:
+            starts = [const + k for k in firsts]
+            return self._from_windows(b, p, starts, width, [const + o for o in offs])
         return e.gather_lanes([e.load(p, at + o * size, t, 1, size) for o in offs])
 
-    def _from_blocks(self, b: Buffer, p: Val, used: list[int], block: int, at: list[int]) -> Val:
-        """Lanes from anywhere in a few blocks: whole blocks are loaded and shuffled."""
+    def _from_windows(
+        self, b: Buffer, p: Val, starts: Sequence[int], width: int, at: Sequence[int]
+    ) -> Val:
+        """Lanes from anywhere in a few stretches of `width` elements: all of each is loaded, and
+        shuffled."""
         e, t = self.e, memory_type(b.dtype)
         size, n = LLVM_BYTES[t], len(at)
         out: Val | None = None
-        for k in used:
-            part = e.load(p, k * block * size, t, block, size)
-            mine = [o - k * block if o // block == k else None for o in at]
+        done: set[int] = set()
+        for start in starts:
+            part = e.load(p, start * size, t, width, size)
+            fresh = [j for j, o in enumerate(at) if start <= o < start + width and j not in done]
+            mine = [at[j] - start if j in fresh else None for j in range(n)]
             if out is None:
                 out = e.shuffle(part, part, mine)
-                continue
-            if block != n:
-                part, mine = (
-                    e.shuffle(part, part, mine),
-                    [None if i is None else j for j, i in enumerate(mine)],
-                )
-            joined = [
-                j if o // block < k else None if i is None else n + i
-                for j, (o, i) in enumerate(zip(at, mine, strict=True))
-            ]
-            out = e.shuffle(out, part, joined)
+            else:
+                if width != n:
+                    part = e.shuffle(part, part, mine)
+                    mine = [None if i is None else j for j, i in enumerate(mine)]
+                joined = [
+                    j if j in done else None if i is None else n + i for j, i in enumerate(mine)
+                ]
+                out = e.shuffle(out, part, joined)
+            done |= {*fresh}
         assert out is not None
         return out
 

@@ -43,7 +43,7 @@ class Buffer:
         out, stride = Index(), Index.of(1)
         for i, n in zip(reversed(idx), reversed(self.shape), strict=True):
             out, stride = out + i * stride, stride * n
-        return out
+        return out.joined()
 
     @property
     def size(self) -> Index:
