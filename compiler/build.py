@@ -264,7 +264,7 @@ def compiled(
         UnsupportedError: there is control flow, which only the machine runs.
     """
     handed, decided = regions(mod), decisions(mod)
-    mod, runners = linked(mod, target)
+    mod, runners = linked(mod, target, threads)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     indices = index_ranges(mod)
     mod = _prepared(mod, target)

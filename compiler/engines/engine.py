@@ -22,7 +22,8 @@ and it may be called from several threads at once."""
 
 Compile = Callable[[Function, str], Runner]
 """Makes a runner of a region: a typed function whose values are calls of composites (functions with
-the attribute `composite`) and of operators, with its constants inside; and its name."""
+the attribute `composite`) and of operators, with its constants inside; and its name. The function's
+attribute `threads` says how many threads it may use."""
 
 
 def _nothing() -> str:

@@ -24,7 +24,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.function_calls import call_dps_packed
 from compiler.ir.inference import infer_module
-from compiler.ir.regions import COMPOSITE, Region, composite_of, regions
+from compiler.ir.regions import COMPOSITE, THREADS, Region, composite_of, regions
 from compiler.ir.substitution import with_nested
 from compiler.pattern.tables import pattern_table
 from compiler.target.registry import Target
@@ -77,7 +77,7 @@ def _guarded(region: Region, runner: Runner) -> Runner:
     return run
 
 
-def linked(mod: IRModule, target: Target) -> tuple[IRModule, Runners]:
+def linked(mod: IRModule, target: Target, threads: int = 1) -> tuple[IRModule, Runners]:
     """A module whose regions are calls of registered functions, which run them, and what keeps
     these registered. Composites that are in no region become their operators; a module without
     either is given back as it is.
@@ -104,7 +104,7 @@ def linked(mod: IRModule, target: Target) -> tuple[IRModule, Runners]:
     for region in found.values():
         _check(mod, region)
         f = mod[region.name]
-        runners.add(region, _compiled(f, region))
+        runners.add(region, _compiled(f, region, threads))
     rest = {
         name: _calls(f, runners.names) if isinstance(f, Function) else f
         for name, f in mod.functions.items()
@@ -113,10 +113,10 @@ def linked(mod: IRModule, target: Target) -> tuple[IRModule, Runners]:
     return infer_module(replace(mod, functions=rest)), runners
 
 
-def _compiled(f: Function, region: Region) -> Runner:
+def _compiled(f: Function, region: Region, threads: int) -> Runner:
     engine = usable_engine(region.engine)
     try:
-        return engine.compile(f, region.name)
+        return engine.compile(replace(f, attrs={**f.attrs, THREADS: threads}), region.name)
     except DtypelabError as e:
         raise type(e)(f"engine {region.engine!r}, region @{region.name}: {e}") from None
 

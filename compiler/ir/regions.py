@@ -18,6 +18,10 @@ REGION = "region"
 """The attribute of a composite that says, as a number, which region of its function it is in."""
 
 
+THREADS = "threads"
+"""The attribute of a region, as its engine is given it, that says how many threads it may use."""
+
+
 @dataclass(frozen=True)
 class Region:
     """A region of a program that an engine computes.
