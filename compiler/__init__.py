@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 from compiler.boundary import homes as _homes
 from compiler.passes import pipeline as _pipeline
+from compiler.pattern import tables as _tables
 
 if TYPE_CHECKING:  # the function, not the module of its name
     from compiler.build import build as build
@@ -12,6 +13,7 @@ if TYPE_CHECKING:  # the function, not the module of its name
 _pipeline.comes_from("compiler.build")
 for _part in ("regions", "sizes", "found"):
     _homes.comes_with(f"onnxruntime.{_part}", "compiler.frontend.foreign.session")
+_tables.comes_with("onednn", "compiler.engines.onednn.engine")
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

@@ -1,0 +1,1 @@
+"""oneDNN as an engine."""
