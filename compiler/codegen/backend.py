@@ -16,6 +16,7 @@ from compiler.codegen.standalone import Standalone
 from compiler.codegen.steps import Step
 from compiler.errors import LoweringError
 from compiler.symbolic import Var
+from compiler.target.accelerator import KIND
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.stmt import Barrier, For, PrimFunc, family, walk_stmts
@@ -108,7 +109,7 @@ def _c() -> Backend:
     return C
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm, "c": _c}
+BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm, "c": _c, KIND: _llvm}
 """Kind of target -> what gives its backend, which is imported when it is first wanted."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.codegen.backend import BACKENDS, Backend, Code
+from compiler.target.accelerator import KIND
 from compiler.target.registry import Target, TargetKind, add_kind, remove_kind
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _elsewhere() -> Loader:
     return ELSEWHERE
 
 
-_loaders: dict[str, Callable[[], Loader]] = {"llvm": _host, "c": _library}
+_loaders: dict[str, Callable[[], Loader]] = {"llvm": _host, "c": _library, KIND: _host}
 
 
 def loader_of(target: Target) -> Loader:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.errors import UnsupportedError, unknown
+from compiler.target.accelerator import KIND, Design
 from compiler.target.cpus import GENERIC, TRIPLES, Architecture, architecture, cpus
 
 
@@ -32,7 +33,7 @@ class TargetKind:
     anywhere: str = ""
 
 
-_FIRST = (TargetKind("llvm"), TargetKind("c", anywhere="generic"))
+_FIRST = (TargetKind("llvm"), TargetKind("c", anywhere="generic"), TargetKind(KIND))
 _kinds = {k.name: k for k in _FIRST}
 
 
@@ -77,7 +78,8 @@ class Target:
     word is the kind (see `compiler.target.registry`). `-mattr=+dotprod,-neon` switches features
     besides; `-runner=node` names what runs code for other machines here (see
     `compiler.runtime.machines`). A short name of a triple alone, such as `wasm32`, stands for
-    `llvm -mtriple=wasm32`.
+    `llvm -mtriple=wasm32`. `accel -block=16` is a simulated accelerator beside this machine, which
+    runs what that lacks (see `compiler.target.accelerator`).
 
     Attributes:
         text: as written.
@@ -130,6 +132,20 @@ class Target:
     def kind(self) -> str:
         """The first word: who generates and runs its code."""
         return self.text.split()[0]
+
+    @property
+    def design(self) -> Design | None:
+        """The accelerator that it is; None: it is a CPU."""
+        return Design.parse(self.text) if self.kind == KIND else None
+
+    def refuse_accelerator(self, what: str) -> None:
+        """Raise UnsupportedError if this is an accelerator, of which `what` says what cannot be
+        made for it."""
+        if self.kind == KIND:
+            raise UnsupportedError(
+                f"target {self.text!r} is simulated in this process, and {what} cannot be made for "
+                "it: name a CPU"
+            )
 
     @property
     def machine(self) -> tuple[str, str, str, str]:
@@ -238,6 +254,11 @@ def _host() -> Target:
     )
 
 
+def host() -> Target:
+    """This machine: the target `llvm`."""
+    return _host()
+
+
 def host_cpu() -> str:
     """LLVM's name of this machine's CPU, e.g. `znver4`."""
     return _host().cpu
@@ -250,8 +271,12 @@ def _parse(text: str) -> Target:
         words = ["llvm", f"-mtriple={words[0]}", *words[1:]]
         text = " ".join(words)
     if not words or words[0] not in kinds():
-        options = [f"{kind} -mcpu={c}" for kind in kinds() for c in _named(here)]
+        of_cpus = [kind for kind in kinds() if kind != KIND]
+        options = [f"{kind} -mcpu={c}" for kind in of_cpus for c in _named(here)]
         raise UnsupportedError(unknown("target", text, [*kinds(), *TRIPLES, *options]))
+    if words[0] == KIND:
+        Design.parse(text)
+        return replace(here, text=text)
     options_given = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
     for name in options_given:
         if name not in _OPTIONS:
@@ -322,7 +347,8 @@ def known_targets() -> tuple[str, ...]:
     llvm = ["llvm", *(f"llvm -mtriple={name}" for name in TRIPLES)]
     llvm += [f"llvm -mcpu={c.name}" for c in found]
     kinds_of = [k for k in kinds() if k != "llvm"]
-    c = [f"{k} -mcpu={c.name}" for k in kinds_of for c in found if not c.triple]
+    of_cpus = [k for k in kinds_of if k != KIND]
+    c = [f"{k} -mcpu={c.name}" for k in of_cpus for c in found if not c.triple]
     return (*llvm, *kinds_of, *c)
 
 

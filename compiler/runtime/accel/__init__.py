@@ -1,0 +1,1 @@
+"""Accelerators, simulated: what runs instruction streams and counts cycles."""

@@ -1,0 +1,201 @@
+"""Layers on a simulated accelerator: weights in its order, a stream for each size of the data, and
+what that cost."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from compiler.codegen.accel import kernels
+from compiler.codegen.accel.convolution import Finish, Places, convolution
+from compiler.codegen.accel.instructions import encoded
+from compiler.runtime.accel.choosing import best_tile, places
+from compiler.runtime.accel.simulator import Report, simulator
+from compiler.scheduling.accelerator_tiles import Convolution, Tile
+from compiler.target.accelerator import Design
+from compiler.types.dtypes import Array, custom
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """What a layer computes, of data of any size.
+
+    Attributes:
+        name: of its result in the program.
+        weights: int8 or codes of a format [units, inputs, rows, columns].
+        parameters: per unit what accumulators begin with, and what results are made with.
+        apart: whether each unit has an input of its own (depthwise; inputs is 1).
+        planes: bytes of a result: 1, or 4 for int32.
+        rows: whether data are rows [..., inputs] of which each is multiplied (a dense layer), else
+            planes [n, inputs, height, width].
+    """
+
+    name: str
+    weights: Array
+    parameters: tuple[Array, Array]
+    finish: Finish
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    apart: bool = False
+    rows: bool = False
+    planes: int = 1
+
+    @property
+    def units(self) -> int:
+        """Channels of the results."""
+        return int(self.weights.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the data."""
+        return self.units if self.apart else int(self.weights.shape[1])
+
+    def shape(self, height: int, width: int, block: int) -> Convolution:
+        """The convolution of data of a size."""
+        tall, wide = (int(n) for n in self.weights.shape[2:])
+        return Convolution(
+            -(-self.inputs // block), -(-self.units // block), height, width, (tall, wide),
+            self.strides, self.padding, self.dilation, self.apart, self.planes,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What one input of a layer cost.
+
+    Attributes:
+        name: of its result in the program.
+        shape, tile: what was computed, and how it was cut.
+        macs: products that the network asks for; blocks that channels do not fill have more.
+        report: cycles.
+    """
+
+    name: str
+    shape: Convolution
+    tile: Tile
+    macs: int
+    report: Report
+
+
+@dataclass(frozen=True)
+class _Plan:
+    shape: Convolution
+    tile: Tile
+    stream: Array
+    places: Places
+    memory: Array
+    """With weights and parameters in their places."""
+
+
+class Layer:
+    """A layer on an accelerator of a design; may be called from several threads."""
+
+    def __init__(self, weights: Weights, design: Design):
+        self.weights, self.design = weights, design
+        self.reports: dict[tuple[int, int], LayerReport] = {}
+        self._plans: dict[tuple[int, int], _Plan] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, x: Array) -> Array:
+        """Results of data [n, channels, height, width], or of rows [n, ..., channels].
+
+        Raises:
+            UnsupportedError: a buffer cannot hold one tile.
+        """
+        w = self.weights
+        if w.rows:
+            planes = x.reshape(x.shape[0], -1, x.shape[-1]).transpose(0, 2, 1)[..., None]
+        else:
+            planes = x
+        n, _, height, width = planes.shape
+        plan = self.plan(height, width)
+        tall, wide = plan.shape.out_size
+        dtype = np.dtype(np.int32) if w.planes == 4 else x.dtype
+        out = np.empty((n, w.units, tall, wide), dtype)
+        data, memory = self._packed(planes), plan.memory.copy()
+        first, last = plan.places.data, plan.places.results
+        shape = (plan.shape.outs, w.planes, tall, wide, self.design.block)
+        size = int(np.prod(shape))
+        for k in range(n):
+            image = data[k].reshape(-1).view(np.uint8)
+            memory[first : first + image.size] = image
+            self._record(height, width, plan, simulator(self.design).run(plan.stream, memory))
+            made = memory[last : last + size].reshape(shape).transpose(0, 4, 2, 3, 1)
+            joined = np.ascontiguousarray(made).view(dtype)
+            out[k] = joined.reshape(-1, tall, wide)[: w.units]
+        if w.rows:
+            return out[..., 0].transpose(0, 2, 1).reshape(*x.shape[:-1], w.units)
+        return out
+
+    def plan(self, height: int, width: int) -> _Plan:
+        """How data of a size are computed."""
+        with self._lock:
+            if (height, width) not in self._plans:
+                self._plans[height, width] = self._made(height, width)
+            return self._plans[height, width]
+
+    def _made(self, height: int, width: int) -> _Plan:
+        shape = self.weights.shape(height, width, self.design.block)
+        tile, _ = best_tile(shape, self.design)
+        where, size = places(shape, self.design)
+        stream = encoded(convolution(shape, tile, self.design, where, self.weights.finish))
+        memory = np.zeros(size, np.uint8)
+        for at, array in ((where.weights, self._blocks), (where.parameters, self._vectors)):
+            flat = array.reshape(-1).view(np.uint8)
+            memory[at : at + flat.size] = flat
+        return _Plan(shape, tile, stream, where, memory)
+
+    def _record(self, height: int, width: int, plan: _Plan, report: Report) -> None:
+        if (height, width) not in self.reports:
+            w, (tall, wide) = self.weights, plan.shape.out_size
+            macs = int(w.weights.size) * tall * wide
+            found = LayerReport(w.name, plan.shape, plan.tile, macs, report)
+            self.reports[height, width] = found
+
+    @cached_property
+    def _zero(self) -> int:
+        """The code of zero."""
+        if self.design.integer:
+            return 0
+        dtype = kernels.data_dtype(self.design, False)
+        return int(custom(dtype.name).encode(np.zeros(1), dtype)[0])
+
+    def _packed(self, x: Array) -> Array:
+        """[n, blocks, height, width, block] of planes."""
+        block, (n, channels, height, width) = self.design.block, x.shape
+        held = -(-channels // block) * block
+        wide = np.full((n, held, height, width), self._zero, x.dtype)
+        wide[:, :channels] = x
+        blocks = wide.reshape(n, held // block, block, height, width)
+        return np.ascontiguousarray(blocks.transpose(0, 1, 3, 4, 2))
+
+    @cached_property
+    def _blocks(self) -> Array:
+        """[blocks of units, blocks summed over, rows, columns, inputs, units] of weights."""
+        w, b = self.weights.weights, self.design.block
+        units, inputs, *taps = w.shape
+        outs, ins = -(-units // b), 1 if self.weights.apart else -(-inputs // b)
+        wide = np.full((outs * b, ins * b, *taps), self._zero, w.dtype)
+        if self.weights.apart:
+            unit = np.arange(units)
+            wide[unit, unit % b] = w[:, 0]
+        else:
+            wide[:units, :inputs] = w
+        blocks = wide.reshape(outs, b, ins, b, *taps).transpose(0, 2, 4, 5, 3, 1)
+        return np.ascontiguousarray(blocks)
+
+    @cached_property
+    def _vectors(self) -> Array:
+        """[blocks of units, 2, units] of parameters, as bytes."""
+        b, units = self.design.block, self.weights.units
+        outs, entry = -(-units // b), simulator(self.design).entry_bytes[2]
+        found = np.zeros((outs, 2, entry), np.uint8)
+        for k, array in enumerate(self.weights.parameters):
+            wide = np.zeros(outs * b, array.dtype)
+            wide[:units] = array
+            found[:, k] = wide.reshape(outs, b).view(np.uint8)
+        return found

@@ -1,0 +1,228 @@
+"""Tiles of convolutions for an accelerator (see `compiler.target.accelerator`): what fits into its
+buffers, and how many cycles that takes by a model of its units.
+
+A tile of results is `rows` x `columns` pixels of `outs` blocks of channels; it is summed up in
+steps over `ins` blocks of channels of the data. With two slots a buffer is loaded while what is in
+its other half is computed with. A tile that is in a slot already is not loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler.errors import UnsupportedError
+from compiler.target.accelerator import Design
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The shape of a convolution, channels counted in blocks.
+
+    Attributes:
+        ins, outs: blocks of channels.
+        height, width: of the data.
+        kernel, strides, dilation: rows and columns.
+        padding: top, left, bottom, right.
+        apart: whether every block of results comes from the same block of data alone (depthwise).
+        planes: bytes of a result: 4 of accumulators as they are.
+    """
+
+    ins: int
+    outs: int
+    height: int
+    width: int
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    apart: bool = False
+    planes: int = 1
+
+    @property
+    def taps(self) -> int:
+        """Positions of the kernel."""
+        return self.kernel[0] * self.kernel[1]
+
+    @cached_property
+    def out_size(self) -> tuple[int, int]:
+        """Rows and columns of the results."""
+        top, left, bottom, right = self.padding
+        sizes = (self.height + top + bottom, self.width + left + right)
+        tall, wide = (
+            (size - (k - 1) * d - 1) // s + 1
+            for size, k, d, s in zip(sizes, self.kernel, self.dilation, self.strides, strict=True)
+        )
+        return tall, wide
+
+    @property
+    def summed(self) -> int:
+        """Blocks of data that a block of results is summed over."""
+        return 1 if self.apart else self.ins
+
+    @property
+    def steps(self) -> int:
+        """Vectors by blocks: cycles of the multipliers."""
+        tall, wide = self.out_size
+        return self.outs * self.summed * self.taps * tall * wide
+
+    def needs(self, axis: int, count: int) -> int:
+        """Rows (axis 0) or columns of data, padding included, that so many of the results need."""
+        k, s, d = self.kernel[axis], self.strides[axis], self.dilation[axis]
+        return (count - 1) * s + (k - 1) * d + 1
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a convolution is cut. `pixels_first`: all channels of a tile of pixels before the next
+    tile; else all pixels of a tile of channels. `slots`: 2 for double buffering."""
+
+    rows: int
+    columns: int
+    outs: int
+    ins: int
+    slots: int = 2
+    pixels_first: bool = False
+
+    def __str__(self) -> str:
+        first = "pixels" if self.pixels_first else "channels"
+        buffers = "double" if self.slots == 2 else "single"
+        return (
+            f"{self.rows}x{self.columns} pixels, {self.ins} by {self.outs} blocks, {first} "
+            f"outside, {buffers} buffers"
+        )
+
+
+@dataclass(frozen=True)
+class Room:
+    """Entries of the buffers that a tile takes: of one slot of data, weights, results; how many
+    slots data and weights have; and all that the accumulators take."""
+
+    data: int
+    weights: int
+    results: int
+    data_slots: int
+    weight_slots: int
+    accs: int
+
+    def fits(self, d: Design, slots: int) -> bool:
+        """Whether there is room."""
+        return (
+            self.data * self.data_slots <= d.inputs
+            and self.weights * self.weight_slots <= d.weights
+            and self.results * slots <= d.accs
+            and self.accs <= d.accs
+        )
+
+
+def counts(c: Convolution, t: Tile) -> tuple[int, int, int, int]:
+    """How many tiles: of channels of results, rows, columns, channels of data."""
+    tall, wide = c.out_size
+    ins = 1 if c.apart else -(-c.ins // t.ins)
+    return -(-c.outs // t.outs), -(-tall // t.rows), -(-wide // t.columns), ins
+
+
+def room(c: Convolution, t: Tile) -> Room:
+    """What a tile takes."""
+    outs, rows, columns, ins = counts(c, t)
+    data = (t.outs if c.apart else t.ins) * c.needs(0, t.rows) * c.needs(1, t.columns)
+    results = t.outs * t.rows * t.columns
+    weights = t.outs * (1 if c.apart else t.ins) * c.taps
+    kinds = rows * columns * (outs if c.apart else ins)
+    return Room(
+        data, weights, results * c.planes,
+        min(t.slots, kinds), min(t.slots, outs * ins), results + 2 * t.outs,
+    )  # fmt: skip
+
+
+def cycles(c: Convolution, t: Tile, d: Design) -> int:
+    """About how many cycles a tile takes: the busiest unit's, and what cannot overlap."""
+    outs, rows, columns, ins = counts(c, t)
+    r, pixels = room(c, t), rows * columns
+    # How often all data and all weights are loaded.
+    if t.pixels_first:
+        data = 1 if c.apart or ins <= r.data_slots else outs
+        weights = 1 if outs * ins <= r.weight_slots else pixels
+    else:
+        data = 1 if c.apart or pixels * ins <= r.data_slots else outs
+        weights = 1 if ins <= r.weight_slots else pixels
+    tall, wide = c.out_size
+    plane = rows * min(c.needs(0, t.rows), c.height) * columns * min(c.needs(1, t.columns), c.width)
+    loads = data * c.ins * pixels
+    on_bus = data * c.ins * plane * d.input_bytes / d.bandwidth
+    written = data * c.ins * pixels * c.needs(0, t.rows) * c.needs(1, t.columns)
+    held = weights * c.outs * c.summed * c.taps
+    on_bus_weights = held * d.weight_bytes / d.bandwidth
+    load = max(on_bus, written) + loads * d.latency
+    load += max(on_bus_weights, held) + weights * outs * ins * d.latency
+    results = c.outs * tall * wide
+    changes = outs if not t.pixels_first or outs == 1 else outs * pixels
+    params = changes * (d.latency + 2 * t.outs * d.acc_bytes / d.bandwidth)
+    made = results * c.planes
+    work = c.steps + results + made + outs * pixels * (ins + 1 + c.planes) * d.fill + params
+    store = made * d.input_bytes / d.bandwidth + outs * pixels * d.latency
+    if t.slots == 1:
+        return int(load + work + store)
+    bus = on_bus + on_bus_weights + made * d.input_bytes / d.bandwidth
+    steps = outs * pixels * ins
+    first = load / max(steps, 1) + store / (outs * pixels)
+    return int(max(load, work, store, bus) + first)
+
+
+def tiles(c: Convolution, d: Design, most: int = 8) -> list[Tile]:
+    """The most promising tiles, best first.
+
+    Raises:
+        UnsupportedError: a buffer cannot hold one tile; says how many bytes that needs.
+    """
+    best = sorted(_fitting(c, d), key=lambda t: (cycles(c, t, d), t.slots, str(t)))
+    if not best:
+        raise UnsupportedError(_too_large(c, d))
+    found: dict[tuple[object, ...], Tile] = {}
+    for t in best:
+        found.setdefault((t.outs, t.ins, t.columns, t.slots, t.pixels_first), t)
+        if len(found) == most:
+            break
+    return list(found.values())
+
+
+def _fitting(c: Convolution, d: Design) -> Iterator[Tile]:
+    tall, wide = c.out_size
+    rows = cuts(tall)
+    for slots in (2, 1):
+        for outs in cuts(c.outs):
+            for ins in [outs] if c.apart else cuts(c.ins):
+                for columns in cuts(wide)[:6]:
+                    for first in (False, True):
+                        fitting = (
+                            t
+                            for n in rows
+                            if room(c, t := Tile(n, columns, outs, ins, slots, first)).fits(
+                                d, slots
+                            )
+                        )
+                        yield from (t for _, t in zip(range(2), fitting, strict=False))
+    smallest = Tile(1, 1, 1, 1, 1)
+    if room(c, smallest).fits(d, 1):
+        yield smallest
+
+
+def cuts(n: int) -> list[int]:
+    """Sizes of equal parts of `n`, largest first."""
+    return sorted({-(-n // k) for k in range(1, n + 1)}, reverse=True)
+
+
+def _too_large(c: Convolution, d: Design) -> str:
+    r = room(c, Tile(1, 1, 1, 1, 1))
+    for name, entries, held, entry in (
+        ("input", r.data, d.input, d.input_bytes),
+        ("weight", r.weights, d.weight, d.weight_bytes),
+        ("acc", r.accs, d.acc, d.acc_bytes),
+    ):
+        if entries * entry > held:
+            return (
+                f"target {d}: the {name} buffer of {held} bytes cannot hold one tile of a "
+                f"convolution {c.kernel[0]}x{c.kernel[1]}, which needs {entries * entry} bytes"
+            )
+    raise AssertionError("a tile of one pixel fits")
