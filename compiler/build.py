@@ -30,7 +30,7 @@ from compiler.runtime.program_builder import ProgramBuilder
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target.intrinsics import for_target
-from compiler.target.registry import Target
+from compiler.target.registry import Target, host
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.transform.instantiate import with_sizes
 from compiler.transform.preparation import prepare
@@ -185,7 +185,8 @@ def build(
         mod: the module; it is optimized as the current PassContext says.
         target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`; `c` for C source, compiled here;
             `wasm32` or `llvm -mtriple=aarch64-linux`, say, for another machine, which an emulator
-            that is installed runs.
+            that is installed runs; `accel -block=16`, say, for a simulated accelerator beside this
+            host (see `compiler.target.accelerator`).
         threads: threads that kernels may use, at least 1.
         dtype_lowering: how custom datatypes are computed (see `compiler.lowering.choose`):
             "vector", "table", "library"; None chooses the fastest for each datatype.
@@ -240,7 +241,8 @@ def partition(
 
     parsed = Target.parse(target)
     annotate, number = AnnotateTarget(checked(engines)), MergeCompilerRegions()
-    ready = _prepared(mod, parsed)
+    # The weights of an accelerator's layers stay as they are.
+    ready = prepare(mod) if parsed.design is not None else _prepared(mod, parsed)
     if costs is None:
         return Sequential([annotate, number, PartitionGraph()], name="partition")(ready)
     from compiler.engines.costs import Measurer, cheapest
@@ -263,6 +265,8 @@ def compiled(
         LoweringError, InputError, ConfigError: as `build`.
         UnsupportedError: there is control flow, which only the machine runs.
     """
+    if target.design is not None:
+        return _accelerated(mod, target, threads, dtype_lowering, machine)
     handed, decided = regions(mod), decisions(mod)
     mod, runners = linked(mod, target, threads)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
@@ -286,6 +290,20 @@ def compiled(
     exe.elements, exe.indices = elements, indices
     exe.regions, exe.decisions, exe.runners = handed, decided, runners
     return exe
+
+
+def _accelerated(
+    mod: IRModule, target: Target, threads: int, dtype_lowering: str | None, machine: bool | None
+) -> Executable:
+    """What `compiled` makes for an accelerator: what that computes, and the rest for this
+    machine."""
+    from compiler.engines.accelerator import NAME, accelerated
+
+    with accelerated(target) as finish:
+        exe = compiled(
+            partition(mod, NAME, target=target), host(), threads, dtype_lowering, machine
+        )
+        return finish(exe)
 
 
 def compile_graph(
@@ -333,6 +351,7 @@ def compile_program(
         LoweringError, InputError, UnsupportedError: as `build`.
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
+    chosen.refuse_accelerator("programs that stand alone")
     refuse_regions(mod, "part of a program that stands alone")
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
     plain = run(_prepared(mod, chosen), "emptiness")

@@ -40,17 +40,19 @@ class Runners:
 
     Attributes:
         names: region -> what its runner is registered as.
+        made: region -> its runner.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self.made: dict[str, Runner] = {}
         self._end = weakref.finalize(self, _forget, self.names)
 
     def add(self, region: Region, runner: Runner) -> None:
         """Register the runner of a region."""
         name = f"{region.engine}/{region.name}#{next(_numbers)}"
         register_func(name, _guarded(region, runner))
-        self.names[region.name] = name
+        self.names[region.name], self.made[region.name] = name, runner
 
 
 def _forget(names: Mapping[str, str]) -> None:
