@@ -162,7 +162,7 @@ PIPELINE = register(
         ),
         on_request=passes(
             "AnnotateTarget", "BindParams", "Inline", "LambdaLift", "LegalizeOps",
-            "MergeCompilerRegions", "PartitionGraph", "PrintIR", "ToANormalForm",
+            "MergeCompilerRegions", "PartitionGraph", "PlanDevices", "PrintIR", "ToANormalForm",
             "ToGraphNormalForm",
         ),
     )

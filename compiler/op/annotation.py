@@ -22,16 +22,28 @@ class OnDeviceAttrs:
     device: str
 
 
-def _infer(_: OnDeviceAttrs, types: Sequence[TensorType]) -> TensorType:
+def _infer(_: object, types: Sequence[TensorType]) -> TensorType:
     return types[0]
 
 
-def _reference(_: Arithmetic, __: OnDeviceAttrs, x: Array) -> Array:
+def _reference(_: Arithmetic, __: object, x: Array) -> Array:
     return x
 
 
 def _lower(b: PrimBuilder, _: OnDeviceAttrs, x: Buffer) -> Buffer:
     return b.compute("on_device", x.shape, x.dtype, lambda *i: x[i])
+
+
+@dataclass(frozen=True)
+class DeviceCopyAttrs:
+    """Attributes of device_copy: where the value is, and where it shall be."""
+
+    src: str
+    dst: str
+
+
+def _lower_copy(b: PrimBuilder, _: DeviceCopyAttrs, x: Buffer) -> Buffer:
+    return b.compute("device_copy", x.shape, x.dtype, lambda *i: x[i])
 
 
 register_op(
@@ -46,7 +58,23 @@ register_op(
         view=True,
         moves=Moves.SAME,
         gradient=rules.same,
-        doc="Its operand, which shall be computed on a device. This compiler has one device; "
-        "passes of yours may make something of it.",
+        doc="Its operand, which shall be computed on a device: PlanDevices makes functions of what "
+        "devices compute. Where a single target computes everything, it is a value like any other.",
+    )
+)
+register_op(
+    OpDef(
+        "device_copy",
+        _infer,
+        _reference,
+        _lower_copy,
+        DeviceCopyAttrs,
+        fusion=Fusion.INJECTIVE,
+        quantized=Quantized.SAME,
+        view=True,
+        moves=Moves.SAME,
+        gradient=rules.same,
+        doc="Its operand, copied from one device to another, of which one is the host. Where a "
+        "single target computes everything, it is a value like any other.",
     )
 )

@@ -39,6 +39,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.partition_graph": ["PartitionGraph"],
         "compiler.transform.pack_weights": ["PackWeights"],
         "compiler.transform.pass_draws": ["PassDraws"],
+        "compiler.transform.plan_devices": ["PlanDevices"],
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.recover_layer_norm": ["RecoverLayerNorm"],
         "compiler.transform.recover_rms_norm": ["RecoverRmsNorm"],

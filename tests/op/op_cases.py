@@ -337,6 +337,7 @@ CASES: list[Case] = [
     Case("assume", [("n", 3)], {"size": Var("n"), "equal": (Var("n") + 3) // 2, "node": "y"}),
     Case("assume", [("n", 3)], {"size": Var("n"), "equal": 1, "differs": True}),
     Case("annotation.on_device", [("n", 3, 4)], {"device": "gpu"}),
+    Case("device_copy", [("n", 3, 4)], {"src": "host", "dst": "gpu"}),
     Case("reshape", [("n", 3, 4)], {"newshape": (0, -1)}),
     Case("reshape", [("n", 6, 4)], {"newshape": (0, 8, 3)}),
     Case("reshape", [("n", 6)], {"newshape": (-1, 3)}),

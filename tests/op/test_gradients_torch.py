@@ -112,6 +112,7 @@ CALLS = [
     Call("nn.bias_add", {"axis": 1}, [("n", "m", 2), ("m",)], lambda x, b: x + b[:, None]),
     Call("nn.dropout", {}, WHOLE, lambda x: F.dropout(x, training=False)),
     Call("annotation.on_device", {"device": "cpu"}, WHOLE, lambda x: x.cpu()),
+    Call("device_copy", {"src": "host", "dst": "cpu"}, WHOLE, lambda x: x.cpu()),
     Call("qnn.straight_through", {}, SAME, lambda x, y: x.detach() + (y - y.detach())),
     Call("qnn.simulated_quantize", {"qmin": -8, "qmax": 7, "out_dtype": "int8"},
          [("n", "m"), ()], on_grid, 0.1, 3),
