@@ -68,6 +68,9 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.scheduling.user_schedules": ["schedule"],
         "compiler.scheduling.rules": ["register_schedule_rule"],
         "compiler.boundary.external": ["register_func"],
+        "compiler.devices": [
+            "Device", "on_device", "place", "plan_devices", "register_device",
+        ],
         "compiler.pattern.tables": ["CompositePattern"],
         "compiler.engines.engine": ["Engine", "register_engine"],
         "compiler.ir.handed": ["handed"],

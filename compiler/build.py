@@ -12,9 +12,12 @@ from compiler.boundary.assumptions import Assumption, assumptions
 from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.boundary.inputs import symbolic_sizes
+from compiler.devices.building import built_on_devices
+from compiler.devices.device import Device
 from compiler.engines.engine import checked
 from compiler.engines.linking import linked
 from compiler.errors import InputError, UnsupportedError
+from compiler.ir.devices import refuse_devices
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
 from compiler.ir.regions import decisions, refuse_regions, regions
@@ -171,7 +174,7 @@ PIPELINE = register(
 
 def build(
     mod: IRModule,
-    target: str | Target = "llvm",
+    target: str | Target | Mapping[str, str | Target | Device] = "llvm",
     threads: int = 1,
     dtype_lowering: str | None = None,
     engines: Sequence[str] | str = (),
@@ -186,27 +189,38 @@ def build(
         target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`; `c` for C source, compiled here;
             `wasm32` or `llvm -mtriple=aarch64-linux`, say, for another machine, which an emulator
             that is installed runs; `accel -block=16`, say, for a simulated accelerator beside this
-            host (see `compiler.target.accelerator`).
-        threads: threads that kernels may use, at least 1.
+            host (see `compiler.target.accelerator`). Several, by the names of devices: `{"host":
+            "llvm", "dev": "wasm32"}`; what is annotated for a device (see `place`) is computed
+            there, and the rest where the fewest bytes are copied.
+        threads: threads that kernels may use, at least 1; on devices, one.
         dtype_lowering: how custom datatypes are computed (see `compiler.lowering.choose`):
             "vector", "table", "library"; None chooses the fastest for each datatype.
         engines: other code generators, which compute what they can; costs, sizes: see `partition`.
 
     Raises:
         UnsupportedError: unknown target, or nothing that is installed runs its code; or an engine
-            cannot run here, which says what to install.
+            or a device cannot run here, which says what to install, or cannot compute what is
+            annotated for it.
         LoweringError: an operator or a custom datatype has no lowering; names it.
-        InputError: a bad number of threads or lowering.
+        InputError: a bad number of threads or lowering; or a value is annotated for two devices.
         ConfigError: the tuning log in use (see `apply_history_best`) cannot be read or does not
-            fit; or there is no such engine.
+            fit; or there is no such engine or device.
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
+
+    def rest(main: IRModule, given: Target) -> Executable:
+        if engines:
+            main = partition(main, engines, costs, given, threads, sizes, dtype_lowering)
+        return compiled(main, given, threads, dtype_lowering)
+
+    if isinstance(target, Mapping):
+        return built_on_devices(
+            mod, target, lambda part, given: compiled(part, given, 1, dtype_lowering), rest
+        )
     chosen = Target.parse(target)
     require(chosen)
-    if engines:
-        mod = partition(mod, engines, costs, chosen, threads, sizes, dtype_lowering)
-    return compiled(mod, chosen, threads, dtype_lowering)
+    return rest(mod, chosen)
 
 
 def partition(
@@ -353,6 +367,7 @@ def compile_program(
     chosen = Target.anywhere(target) if isinstance(target, str) else target
     chosen.refuse_accelerator("programs that stand alone")
     refuse_regions(mod, "part of a program that stands alone")
+    refuse_devices(mod, "part of a program that stands alone")
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
     plain = run(_prepared(mod, chosen), "emptiness")
     program = _program(plain, chosen, threads, dtype_lowering, compiled=compiled)

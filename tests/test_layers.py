@@ -24,8 +24,8 @@ ROOMS = {
     "compiler": (
         "errors", "_lazy", "files", "_html", "symbolic", "types", "tensor", "arithmetic", "target",
         "op", "ir", "boundary", "passes", "interpret", "pattern", "lowering", "transform",
-        "scheduling", "codegen", "frontend", "script", "runtime", "vm", "engines", "build",
-        "decoding", "saved", "exporting", "executors", "picture", "tuning", "__init__",
+        "scheduling", "codegen", "frontend", "script", "runtime", "vm", "engines", "devices",
+        "build", "decoding", "saved", "exporting", "executors", "picture", "tuning", "__init__",
     ),
     "datatypes": (
         "formats", "arithmetic", "c_libraries", "registry", "lowering", "kernels", "builtin",

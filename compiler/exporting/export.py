@@ -18,6 +18,7 @@ from compiler.exporting import FORMS, build_files, microcontroller, texts
 from compiler.exporting.interface import Interface, check_name
 from compiler.exporting.needs import Needs, check_memory, needs_elsewhere
 from compiler.files.writing import check_folder, write_folder
+from compiler.ir.devices import refuse_devices
 from compiler.ir.expr import IRModule
 from compiler.ir.regions import refuse_regions
 from compiler.runtime.program import Program
@@ -262,6 +263,7 @@ def exported_program(
         UnsupportedError, LoweringError: as `export`.
     """
     refuse_regions(mod, "exported")
+    refuse_devices(mod, "exported")
     if needs_machine(mod):
         raise UnsupportedError(
             "a program with control flow, data or sizes found in numbers runs on the virtual "

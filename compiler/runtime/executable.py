@@ -19,6 +19,7 @@ from compiler.boundary.index_ranges import IndexRange, check_indices
 from compiler.boundary.inputs import bind_inputs, check_sizes, named_inputs
 from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
+from compiler.ir.devices import Copied, Placement
 from compiler.ir.regions import Decision, Region
 from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.addresses import address
@@ -59,6 +60,9 @@ class Executable:
         regions: what engines compute of it.
         decisions: what was measured of them, if costs decided.
         runners: what keeps their runners registered.
+        placements: what devices compute of it.
+        copied: `count` and `bytes` of what it has copied between the host and devices; None: it is
+            for a single target.
     """
 
     elements = Elements()
@@ -66,6 +70,8 @@ class Executable:
     regions: tuple[Region, ...] = ()
     decisions: tuple[Decision, ...] = ()
     runners: object = None
+    placements: tuple[Placement, ...] = ()
+    copied: Copied | None = None
 
     def __init__(
         self,

@@ -43,12 +43,17 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     Raises:
         ConfigError: the file cannot be written.
         LoweringError: schedule rules or instructions have been registered since the build.
-        UnsupportedError: engines compute regions of it.
+        UnsupportedError: engines or other devices compute parts of it.
     """
     for r in exe.regions:
         raise UnsupportedError(
             f"region @{r.name} is computed by engine {r.engine!r}, in this process, and cannot be "
             "saved: save the module's text, or build it without engines"
+        )
+    for p in exe.placements:
+        raise UnsupportedError(
+            f"@{p.name} is computed on device {p.device!r}, and cannot be saved: save the module's "
+            "text, or build it for one target"
         )
     writer = Writer()
     manifest = {**header(exe.target), "threads": exe.threads}
