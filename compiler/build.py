@@ -240,7 +240,8 @@ def partition(
         mod: the module; regions that it has already stay.
         engines: names of engines (see `compiler.engines`), the most wanted first.
         costs: None hands over all that the engines can compute; "measured" what makes the program
-            quicker on this machine, of which `compiler.engines.decisions` tells.
+            quicker on this machine, of which `compiler.engines.decisions` tells (of several
+            engines, each is tried as the most wanted one).
         target, threads, dtype_lowering: how the rest is computed, for "measured".
         sizes: name of an open dimension -> what to measure for.
 
@@ -254,15 +255,20 @@ def partition(
     from compiler.transform import AnnotateTarget, MergeCompilerRegions, PartitionGraph
 
     parsed = Target.parse(target)
-    annotate, number = AnnotateTarget(checked(engines)), MergeCompilerRegions()
+    names, number, divide = checked(engines), MergeCompilerRegions(), PartitionGraph()
     # The weights of an accelerator's layers stay as they are.
     ready = prepare(mod) if parsed.design is not None else _prepared(mod, parsed)
     if costs is None:
-        return Sequential([annotate, number, PartitionGraph()], name="partition")(ready)
-    from compiler.engines.costs import Measurer, cheapest
+        return Sequential([AnnotateTarget(names), number, divide], name="partition")(ready)
+    from compiler.engines.costs import Measurer, best_of, cheapest
 
     measurer = Measurer(lambda m: compiled(m, parsed, threads, dtype_lowering), sizes or {})
-    return cheapest(annotate(ready), number, PartitionGraph(), measurer, not needs_machine(ready))
+    whole = not needs_machine(ready)
+    orders = [(e, *(other for other in names if other != e)) for e in names]  # each comes first
+    found = [
+        cheapest(AnnotateTarget(order)(ready), number, divide, measurer, whole) for order in orders
+    ]
+    return best_of(found or [ready], measurer, whole)
 
 
 def compiled(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -57,6 +58,8 @@ SAMPLE_NS = 200_000
 SECONDS, PROGRAM_SECONDS = 0.25, 1.0
 """Seconds for a pair of regions, and for a program of those that are compared."""
 ROUNDS, MOST_ROUNDS = 9, 200
+CLEAR = 1.3
+"""What takes so many times as long as another is known to be slower."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def _random(t: TensorType, sizes: Mapping[Dim, int], seed: int) -> Array:
 
 def in_turns(calls: Sequence[Callable[[], object]], seconds: float) -> list[float]:
     """Median milliseconds of each of `calls`, in turns whose order chance says, for about `seconds`
-    in all."""
+    in all, or until it is clear how they compare."""
     repeats = []
     for call in calls:
         call()
@@ -159,6 +162,10 @@ def in_turns(calls: Sequence[Callable[[], object]], seconds: float) -> list[floa
                 call()
             times[k].append((time.perf_counter_ns() - start) / 1e6 / repeat)
         done += 1
+        if done >= ROUNDS:
+            known = sorted(map(statistics.median, times))
+            if all(a * CLEAR < b for a, b in pairwise(known)):
+                break
     return [statistics.median(t) for t in times]
 
 
@@ -174,29 +181,24 @@ def cheapest(
         measurer: what compiles and times.
         whole: whether whole programs can be timed: those without control flow.
     """
-    ours = without_composites(annotated)
     numbered = number(annotated)
     every = divide(numbered)
-    found: dict[str, Decision] = {}
-    for r in regions(every):
-        if r.name not in annotated.functions:
-            ms = measurer.region(every[r.name], r.engine)
-            found[r.name] = Decision(r.name, r.engine, r.nodes, *ms, ms[1] < NOISE * ms[0])
-    slow = {d.region for d in found.values() if not d.handed}
-    kept = divide(
-        without_composites(numbered, lambda c: f"{engine_of(c)}_{c.attrs[REGION]}" not in slow)
-    )
-    candidates = {"ours": ours, "quicker regions": kept, "all regions": every}
-    if any(len(_composites(every[name])) > 1 for name in found):
+    kept, found = _worth(numbered, divide, measurer)
+    told = {"quicker regions": found}
+    candidates = {"ours": without_composites(annotated), "quicker regions": kept}
+    candidates["all regions"] = every
+    if any(len(_composites(every[d.region])) > 1 for d in found):
         quick = _quicker(annotated, measurer)
-        mixed = divide(number(without_composites(annotated, quick.__getitem__)))
-        candidates["quicker composites"] = mixed
+        parts = number(without_composites(annotated, quick.__getitem__))
+        candidates["quicker composites"], told["quicker composites"] = _worth(
+            parts, divide, measurer
+        )
     distinct: dict[str, IRModule] = {}
     for name, mod in candidates.items():
         if not any(structural_equal(mod, other) for other in distinct.values()):
             distinct[name] = mod
     if not whole or len(distinct) == 1:
-        return _noted(kept, list(found.values()), {})
+        return _noted(kept, found, {})
     times = dict(zip(distinct, measurer.programs(list(distinct.values())), strict=True))
     order = sorted(distinct, key=lambda name: _handed(distinct[name]))
     best = order[0]
@@ -205,17 +207,35 @@ def cheapest(
             best = name
     chosen = distinct[best]
     there = {r.name for r in regions(chosen)}
-    if best == "quicker composites":
-        told = [_composed(chosen, r.name, r.engine, r.nodes, measurer) for r in regions(chosen)]
-    else:
-        told = [replace(d, handed=d.region in there) for d in found.values()]
-    return _noted(chosen, told, times)
+    decided = [replace(d, handed=d.region in there) for d in told.get(best, found)]
+    return _noted(chosen, decided, times)
 
 
-def _composed(
-    mod: IRModule, name: str, engine: str, nodes: tuple[str, ...], measurer: Measurer
-) -> Decision:
-    return Decision(name, engine, nodes, *measurer.region(mod[name], engine), True)
+def best_of(mods: Sequence[IRModule], measurer: Measurer, whole: bool) -> IRModule:
+    """The quickest of the divisions of a module for engines in several orders, the first unless
+    another is quicker; of programs that cannot be timed, the first."""
+    if len(mods) == 1 or not whole:
+        return mods[0]
+    times = measurer.programs(mods)
+    best = 0
+    for k, time_ in enumerate(times):
+        if time_ < NOISE * times[best]:
+            best = k
+    return mods[best]
+
+
+def _worth(numbered: IRModule, divide: Pass, measurer: Measurer) -> tuple[IRModule, list[Decision]]:
+    """The division of a module with those of its regions that are quicker alone, and what was
+    measured of all."""
+    every = divide(numbered)
+    found = []
+    for r in regions(every):
+        if r.name not in numbered.functions:
+            ms = measurer.region(every[r.name], r.engine)
+            found.append(Decision(r.name, r.engine, r.nodes, *ms, ms[1] < NOISE * ms[0]))
+    slow = {d.region for d in found if not d.handed}
+    quick = without_composites(numbered, lambda c: f"{engine_of(c)}_{c.attrs[REGION]}" not in slow)
+    return divide(quick), found
 
 
 def _composites(f: Function) -> list[Function]:

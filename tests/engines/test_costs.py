@@ -11,7 +11,7 @@ import pytest
 
 import compiler
 from compiler.engines import costs, decisions, program_times, regions
-from compiler.engines.costs import Measurer, cheapest
+from compiler.engines.costs import Measurer, best_of, cheapest
 from compiler.engines.engine import Engine, register_engine, remove_engine
 from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
@@ -134,6 +134,31 @@ def test_of_an_engine_that_is_quick_at_some_things_these_are_taken() -> None:
     assert names(mod) == ["timed.dense", "timed.dense"]
     assert [(d.handed, d.ours_ms, d.engine_ms) for d in decisions(mod)] == [(True, 10, 2)] * 2
     assert program_times(mod) == {"ours": 22, "all regions": 63, "quicker composites": 6}
+
+
+def test_of_several_engines_the_quicker_one_is_taken() -> None:
+    """Stated costs go by engine here: `other` is quicker, and comes second."""
+
+    @dataclass(frozen=True)
+    class ByEngine(Stated):
+        def region(self, f: Function, engine: str) -> tuple[float, float]:
+            ours, theirs = super().region(f, engine)
+            return ours, theirs / 2 if engine == "other" else theirs
+
+    measurer = ByEngine(compiler.build, {}, theirs={"nn.dense": 4.0, "exp": 0.4})
+    register_engine(Engine("other", TABLE, lambda f, name: print))
+    try:
+        found = []
+        for order in (("timed", "other"), ("other", "timed")):
+            annotated = AnnotateTarget(order)(InferType()(network()))
+            number, divide = MergeCompilerRegions(), PartitionGraph()
+            found.append(cheapest(annotated, number, divide, measurer, True))
+        assert [program_times(m)["quicker regions"] for m in found] == [8.8, 4.4]
+        best = best_of(found, measurer, True)
+        assert [r.engine for r in regions(best)] == ["other"]
+        assert best_of(found, measurer, False) is found[0]  # nothing could be timed
+    finally:
+        remove_engine("other")
 
 
 def test_the_clock_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,21 @@ def @main(%x: Tensor[(2,), float32]) {{
     )
     with pytest.raises(compiler.UnsupportedError, match=message):
         compiler.build(mod)
+
+
+def test_a_batch_of_nothing(walking: Walking) -> None:
+    mod = compiler.parse(TEXT.format("walking"))
+    exe = compiler.build(mod)
+    given = inputs(0)
+    for got, want in zip(exe(*given), compiler.evaluate(mod, *given), strict=True):
+        assert got.shape == want.shape == (0, 4)
+
+
+def test_calls_from_several_threads(walking: Walking) -> None:
+    mod = compiler.parse(TEXT.format("walking"))
+    exe = compiler.build(mod)
+    rows = list(range(1, 9)) * 4
+    wanted = {n: compiler.evaluate(mod, *inputs(n)) for n in set(rows)}
+    with ThreadPoolExecutor(4) as pool:
+        for n, got in zip(rows, pool.map(lambda n: exe(*inputs(n)), rows), strict=True):
+            same(got, wanted[n])
