@@ -42,7 +42,8 @@ class AnnotateTarget(FunctionPass):
     """Makes composites of what engines can compute.
 
     Args:
-        engines: names of engines that have a table of patterns, the most wanted first.
+        engines: names of engines that have a table of patterns, the most wanted first; none:
+            nothing becomes a composite.
 
     Raises:
         ConfigError: there is no such engine.
@@ -51,7 +52,7 @@ class AnnotateTarget(FunctionPass):
     name = "AnnotateTarget"
     required = ("InferType",)
 
-    def __init__(self, engines: Sequence[str] | str):
+    def __init__(self, engines: Sequence[str] | str = ()):
         named = (engines,) if isinstance(engines, str) else tuple(engines)
         self.tables = {e: pattern_table(e) for e in named}
 

@@ -12,7 +12,19 @@ import compiler
 from compiler.boundary.external import register_func, remove_func
 from compiler.ir.expr import IRModule
 from compiler.passes.manager import _passes, find_pass, load_passes
-from compiler.transform import AlterOpLayout, BindParams, Pass, PassContext, VerifyInstrument
+from compiler.pattern import CompositePattern, is_op
+from compiler.pattern.tables import register_pattern_table
+from compiler.transform import (
+    AlterOpLayout,
+    AnnotateTarget,
+    BindParams,
+    MergeCompilerRegions,
+    PartitionGraph,
+    Pass,
+    PassContext,
+    Sequential,
+    VerifyInstrument,
+)
 from compiler.transform.represent_custom_dtypes import RepresentCustomDtypes
 from compiler.types.dtypes import Array
 
@@ -95,8 +107,21 @@ def log() -> Iterator[Log]:
         remove_func(name)
 
 
+register_pattern_table(
+    "effects", [CompositePattern(name, is_op(name)) for name in ("add", "nn.relu", "multiply")]
+)
+
+
+def regions() -> list[Pass]:
+    """What hands `add`, `nn.relu` and `multiply` to an engine."""
+    return [AnnotateTarget("effects"), MergeCompilerRegions()]
+
+
 SPECIAL: dict[str, Callable[[], Pass]] = {
     "AlterOpLayout": AlterOpLayout,
+    "AnnotateTarget": lambda: AnnotateTarget("effects"),
+    "MergeCompilerRegions": lambda: Sequential(regions()),
+    "PartitionGraph": lambda: Sequential([*regions(), PartitionGraph()]),
     "BindParams": lambda: BindParams({}),
     "RepresentCustomDtypes": lambda: RepresentCustomDtypes({}),
 }

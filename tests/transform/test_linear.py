@@ -14,8 +14,10 @@ from counting import instructions
 from growing_programs import PROGRAMS
 
 import compiler
+from compiler.engines.engine import Engine, register_engine
 from compiler.ir.expr import IRModule
 from compiler.passes import manager
+from compiler.pattern import CompositePattern, is_op
 from compiler.transform import Sequential
 
 MOST = 15.0
@@ -31,12 +33,15 @@ def actions() -> dict[str, Callable[[IRModule], object]]:
     made: dict[str, Callable[[IRModule], object]] = {
         name: p() for name, p in package.items() if name and name not in NEEDS_ARGUMENTS
     }
+    patterns = [CompositePattern(n, is_op(n)) for n in ("add", "nn.dense", "nn.conv2d", "nn.relu")]
+    register_engine(Engine("linear", tuple(patterns), lambda f, name: print), override=True)
     return made | {
         "verify": compiler.verify,
         "print": IRModule.astext,
         "parse": lambda mod: compiler.parse(mod.astext(show_meta_data=True)),
         "structural_equal": lambda mod: compiler.structural_equal(mod, mod),
         "prepare": compiler.transform.prepare,
+        "partition": lambda mod: compiler.partition(mod, "linear"),
     }
 
 
