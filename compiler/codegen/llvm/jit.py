@@ -153,6 +153,25 @@ def object_code(text: str, target: Target, plain: bool = False, relocatable: boo
     return head.encode() + b"\n" + bytes(tm.emit_object(module))
 
 
+def commented_assembly(text: str, target: Target) -> str:
+    """What `object_code` makes of LLVM `text`, in the target's assembly, with LLVM's comments.
+
+    Raises:
+        LoweringError: LLVM rejects the text.
+    """
+    import llvmlite.binding as llvm
+
+    tm = machine(target)
+    tm.set_asm_verbosity(True)
+    try:
+        module = llvm.parse_assembly(text)
+    except RuntimeError as e:
+        raise LoweringError(f"LLVM rejects the code: {e}") from None
+    module.triple = target.triple
+    module.data_layout = str(tm.target_data)
+    return str(tm.emit_assembly(module))
+
+
 @functools.cache
 def _engine(target: Target) -> Any:
     """What holds the machine code for `target` from now on. One engine for everything: making one

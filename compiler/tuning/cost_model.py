@@ -1,0 +1,121 @@
+"""Which candidates are worth measuring: a model of their time, learned from those that were.
+
+It predicts a candidate's time as a share of the rules' schedule's, from the features of both: what
+it learns of one kernel holds for others. The trees are lightgbm's (extra `tune`); without it, and
+before there is enough to learn from, an analysis of the loops ranks (`features.estimated`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from compiler.tuning.features import NAMES, estimated
+from compiler.types.dtypes import Array
+
+LEAST = 32
+"""Trials before which nothing is learned."""
+GROWTH = 1.25
+"""How many times as many trials there must be before it is learned again."""
+HOPELESS = 3.0
+"""log2 of how many times the rules' cycles an analysis may expect of a candidate."""
+LARGEST = 13.0
+"""log2 of the operations that an unrolled body may have: LLVM would take seconds for more."""
+_REPORTED = [NAMES.index("reloads"), NAMES.index("frame")]
+
+
+@cache
+def learns() -> bool:
+    """Whether lightgbm is there to learn with."""
+    try:
+        importlib.import_module("lightgbm")
+    except (ImportError, OSError):  # OSError: a library that it needs is missing
+        return False
+    return True
+
+
+def hopeless(features: Array, default: Array) -> bool:
+    """Whether the analysis alone says that a candidate is not worth compiling."""
+    slower = estimated(features) - estimated(default) > HOPELESS
+    body = NAMES.index("unrolled")
+    return slower or bool(features[body] > max(LARGEST, default[body]))
+
+
+class CostModel:
+    """Ranks candidates; learns as trials are added.
+
+    Args:
+        learning: whether to learn, where lightgbm is there.
+        seed: of the trees.
+    """
+
+    def __init__(self, learning: bool = True, seed: int = 0):
+        self._learning, self._seed = learning and learns(), seed
+        self._rows: list[Array] = []
+        self._ratios: list[float] = []
+        self._learned = 0
+        self._trees: Any = None
+
+    @property
+    def kind(self) -> str:
+        """What ranks: `lightgbm` or `analysis`."""
+        return "analysis" if self._trees is None else "lightgbm"
+
+    def add(self, features: Array, default: Array, ratio: float) -> None:
+        """Add a trial.
+
+        Args:
+            features: of the candidate, with what LLVM reported, if that is known.
+            default: those of the rules' schedule.
+            ratio: its time as a share of that schedule's.
+        """
+        self._rows.append(_row(features, default))
+        self._ratios.append(min(3.0, max(-3.0, math.log2(ratio))))
+
+    def predict(self, features: Sequence[Array], default: Array) -> Array:
+        """log2 of the ratios that it expects."""
+        if not len(features):
+            return np.zeros(0)
+        self._learn()
+        if self._trees is None:
+            known = estimated(default)
+            return np.array([estimated(f) - known for f in features])
+        rows = np.stack([_row(f, default) for f in features])
+        found: Array = self._trees.predict(rows)
+        return found
+
+    def _learn(self) -> None:
+        enough = max(LEAST, GROWTH * self._learned)
+        if not self._learning or len(self._rows) < enough:
+            return
+        import lightgbm
+
+        rows, ratios = np.stack(self._rows), np.array(self._ratios)
+        # Candidates are ranked before LLVM has seen them: every trial counts both with its report
+        # and without.
+        blind = rows.copy()
+        for k in _REPORTED:
+            blind[:, [k, k + len(NAMES)]] = np.nan
+        # What is much slower than the rules need not be told apart well.
+        weights = np.where(ratios < 0.5, 1.0, 0.3)
+        options = {
+            "objective": "regression", "learning_rate": 0.08, "num_leaves": 31, "verbose": -1,
+            "min_data_in_leaf": 4, "feature_fraction": 0.7, "lambda_l2": 0.1, "num_threads": 1,
+            "deterministic": True, "force_row_wise": True, "seed": self._seed,
+        }  # fmt: skip
+        data = lightgbm.Dataset(
+            np.concatenate([rows, blind]), np.concatenate([ratios, ratios]),
+            weight=np.concatenate([weights, weights]),
+        )  # fmt: skip
+        self._trees = lightgbm.train(options, data, num_boost_round=150)
+        self._learned = len(self._rows)
+
+
+def _row(features: Array, default: Array) -> Array:
+    """What the trees see: the features, and how they differ from the rules' schedule's."""
+    return np.concatenate([features, features - default])
