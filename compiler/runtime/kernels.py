@@ -354,14 +354,14 @@ def _compiled(program: KernelSource, target: Target, beside: Beside | None) -> C
             cache.count("reused")
             return beside.begun[program.key]
         if not backend_of(target).separate:
-            return _known.setdefault(program.key, Compiled(_abi(program.scheduled())))
+            return _known.setdefault(program.key, Compiled(abi_of(program.scheduled())))
         entry = cache.load(program.key)
         if entry is not None:
             head, _, code = entry.partition(b"\n")
             cache.count("loaded")
             return _link(program.key, Compiled(KernelAbi.from_json(head.decode()), code), target)
         scheduled = program.scheduled()
-        made, source = Compiled(_abi(scheduled)), scheduled.code(target)
+        made, source = Compiled(abi_of(scheduled)), scheduled.code(target)
 
         def keep(code: bytes) -> None:
             made.code = code
@@ -383,7 +383,7 @@ def _link(key: str, made: Compiled, target: Target) -> Compiled:
     return made
 
 
-def _abi(scheduled: Scheduled) -> KernelAbi:
+def abi_of(scheduled: Scheduled) -> KernelAbi:
     """How the native functions of a scheduled program are called."""
     func = scheduled.func
     return KernelAbi(

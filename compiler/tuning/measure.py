@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +23,7 @@ from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.loader import loader_of
 from compiler.symbolic import IntLike, Var
 from compiler.target.registry import Target
-from compiler.tensor.expr import Gather, walk
+from compiler.tensor.expr import Buffer, Gather, walk
 from compiler.tensor.stmt import SLACK, stores
 from compiler.types.dtypes import Array
 from compiler.types.names import digest
@@ -80,15 +83,21 @@ def _roomy(a: Array) -> Array:
 class KernelRun:
     """A compiled kernel with its memory, ready to be called again and again.
 
-    `inputs`: one array per input that is no constant; those come from the kernel.
+    `inputs`: one array per input that is no constant; those come from the kernel. `written`: its
+    output parameters, if they are not to be read from its loops.
     """
 
-    def __init__(self, kernel: Kernel, target: Target, inputs: Sequence[Array]):
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        inputs: Sequence[Array],
+        written: Sequence[Buffer] | None = None,
+    ):
         sizes = dict.fromkeys(kernel.dims, SYMBOLIC_SIZE)
-        parameters = kernel.func.params[len(kernel.arguments) :]
-        self.outputs = [
-            _roomy(np.zeros(_shape(b.shape), b.dtype.storage)) for b in parameters[: kernel.outputs]
-        ]
+        if written is None:
+            written = kernel.func.params[len(kernel.arguments) :][: kernel.outputs]
+        self.outputs = [_roomy(np.zeros(_shape(b.shape), b.dtype.storage)) for b in written]
         rest = iter(inputs)
         given = [next(rest) if a.array is None else a.array for a in kernel.arguments]
         temps = [_roomy(np.zeros(int(size.value(sizes)), np.uint8)) for size in kernel.temps]
@@ -143,25 +152,81 @@ def _loop_text(name: str, split: Sequence[bool], pointers: int, dims: int) -> st
     )  # fmt: skip
 
 
+# Elsewhere such a clock may tick too rarely.
+_clock = time.thread_time_ns if sys.platform == "linux" else time.perf_counter_ns
+
+
 def in_turns(
     first: Callable[[int], object], second: Callable[[int], object], rounds: int
 ) -> tuple[float, float]:
     """Median milliseconds of two functions of a number of repetitions, timed in turns after one
-    call of each. Chance says who begins a round: where other processes take the core away and give
-    it back in a rhythm near to that of the rounds, one of the two would bear all of it."""
+    call of each; of this thread's time on the processor, where the system tells that: what other
+    processes take is not counted. Chance says who begins a round: what they leave behind in the
+    caches, in a rhythm near to that of the rounds, one of the two would bear alone."""
     first(1)
-    start = time.perf_counter_ns()
+    start = _clock()
     second(1)
-    repeat = max(1, SAMPLE_NS // max(1, time.perf_counter_ns() - start))
+    repeat = max(1, SAMPLE_NS // max(1, _clock() - start))
     times: tuple[list[float], list[float]] = ([], [])
     order, shuffled = list(zip((first, second), times, strict=True)), random.Random(0)
     for _ in range(rounds):
         shuffled.shuffle(order)
         for call, record in order:
-            start = time.perf_counter_ns()
+            start = _clock()
             call(repeat)
-            record.append((time.perf_counter_ns() - start) / 1e6 / repeat)
+            record.append((_clock() - start) / 1e6 / repeat)
     return statistics.median(times[0]), statistics.median(times[1])
+
+
+Turns = Callable[[int], tuple[float, float]]
+"""Median milliseconds of two functions, timed in turns for a number of rounds (see `in_turns`)."""
+BATCH = 3
+"""Rounds whose medians give one ratio."""
+LEAST, MOST = 3, 16
+"""Batches of a comparison."""
+PLAIN = 1.5
+"""One batch is enough for what takes so many times as long."""
+NARROW = 0.01
+"""Half the width of an interval that need not become narrower."""
+LIMIT_S = 2.0
+"""Seconds after which a comparison goes on no longer."""
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""Student's t for 95 %, by degrees of freedom from 1 on."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two functions compared: median milliseconds of both, the geometric mean of the ratios (second
+    to first) of all batches, and its interval of 95 %, which is that mean alone if one batch was
+    enough."""
+
+    first_ms: float
+    second_ms: float
+    ratio: float
+    low: float
+    high: float
+
+
+def compared(turns: Turns, limit_s: float = LIMIT_S) -> Comparison:
+    """Time two functions in turns until the interval of the ratio of their times leaves out 1, or
+    is within 1 %; or until the second is plainly slower, or it has taken `limit_s` seconds."""
+    start = time.perf_counter()
+    first: list[float] = []
+    second: list[float] = []
+    logs: list[float] = []
+    while True:
+        a, b = turns(BATCH)
+        first.append(a)
+        second.append(b)
+        logs.append(math.log(max(b, 1e-9) / max(a, 1e-9)))
+        mean, n = statistics.fmean(logs), len(logs)
+        half = _T[n - 2] * statistics.stdev(logs) / math.sqrt(n) if n > 1 else 0.0
+        late = time.perf_counter() - start > limit_s and n > 1
+        plain = n == 1 and mean > math.log(PLAIN)
+        if late or plain or n == MOST or (n >= LEAST and (half < abs(mean) or half < NARROW)):
+            break
+    times = statistics.median(first), statistics.median(second)
+    return Comparison(*times, *map(math.exp, (mean, mean - half, mean + half)))
 
 
 @contextlib.contextmanager

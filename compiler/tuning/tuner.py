@@ -1,33 +1,32 @@
-"""tune: measures candidate tiles of every workload of a module on this machine.
+"""tune: searches schedules for the kernels of a module, by measuring them on this machine.
 
-Candidates take turns with the rule's tile, so that clock and load drift hit both alike. One is kept
-if it computes the same bits, is quicker by more than 2 % when measured again at the end, and the
-whole network is quicker by more than 0.5 % with all that were kept.
+Candidates take turns with the rules' schedule, so that clock and load drift hit both alike. One is
+kept if it computes the same bits, is quicker by more than 2 % when measured again at the end, and
+the whole network is quicker by more than 0.5 % with all that were kept. What is measured is in the
+log at once: a tuner that was stopped or killed goes on from there.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
 import os
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from compiler.build import build, optimize
 from compiler.codegen.backend import backend_of
-from compiler.errors import ConfigError, DtypelabError, MachineError, UnsupportedError
-from compiler.ir.expr import Call, Constant, Function, IRModule
+from compiler.errors import ConfigError, UnsupportedError
+from compiler.ir.expr import IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.executable import Executable
 from compiler.runtime.kernels import compile_kernel
-from compiler.scheduling.default import rule_tile, untiled
-from compiler.scheduling.rules import scheduled_by_rule
-from compiler.scheduling.tile_config import TileChoice, candidates
+from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import (
     Record,
     append_records,
@@ -35,49 +34,49 @@ from compiler.scheduling.tuning_log import (
     check_log,
     machine_cpu,
     of_machine,
-    summary,
-    workload_key,
+    read_log,
 )
 from compiler.symbolic import Index
 from compiler.target.registry import Target
-from compiler.tensor.stmt import For, PrimFunc, walk_stmts
-from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, in_turns, quiet, random_arrays
+from compiler.tuning.compilation import Linker, Outcome, spare_cores
+from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, Turns, compared, in_turns, quiet
 from compiler.tuning.places import Place
+from compiler.tuning.session import GAIN, Hint, Progress, Session, Settings, Subject, hints_of
+from compiler.tuning.tasks import Demand, Task, tasks_of
+from compiler.tuning.trials import Journal, Trial, bests, read_trials
 from compiler.types.dtypes import Array
 
-GAIN = 0.98
-"""A choice must take less than this share of the default's time."""
+QUICK, CAREFUL = 7, 31
+"""Rounds of a first look, and of a measurement that decides."""
 NETWORK_GAIN = 0.995
-"""The same for the whole network, which has many kernels that stay as they are."""
-TURN = 6
-"""Candidates of one workload before the next one has its turn."""
-QUICK, CAREFUL, NETWORK = 7, 31, 101
-"""Rounds of a first look, of a measurement that decides, and of one of the whole network."""
-SEARCH = 0.85
-"""Share of the budget for the search; the rest confirms what was found."""
+"""The share of its time that the whole network must take less than: most of its kernels may be as
+they were."""
+NETWORK_S = 8.0
+"""Seconds that a comparison of the whole network may take, if one round takes less."""
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A candidate that was measured; milliseconds (`ms` is None if it was rejected unmeasured: it
-    does not compile, or its results differ)."""
+class TaskResult:
+    """What became of one workload.
+
+    Attributes:
+        workload, text, count: of the task (see `tasks.Task`).
+        trials: candidates that were tried, those of the log included.
+        default_ms, best_ms: by the rules, and by what is kept; equal where nothing is.
+        curve: the best share of the rules' time after each trial.
+        kept: whether there is a record of it.
+        demand: what it cannot do without.
+    """
 
     workload: str
-    stage: str
-    choice: TileChoice
+    text: str
+    count: int
+    trials: int
     default_ms: float
-    ms: float | None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a tuner is: seconds used and given, candidates measured, workloads made faster."""
-
-    seconds: float
-    budget_s: float
-    tried: int
-    faster: int
-    workload: str
+    best_ms: float
+    curve: tuple[float, ...]
+    kept: bool
+    demand: Demand
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,10 @@ class Tuning:
         workloads: how many distinct tunable ones the module has.
         default_ms, tuned_ms: medians of the whole network, taken in turns; equal without records.
         seconds: how long it all took.
+        tasks: the workloads that were measured, those that take longest first.
+        resumed: trials that the log had of these workloads.
+        model: what ranked candidates: `lightgbm` or `analysis`.
+        interrupted: whether Ctrl-C ended the search early.
     """
 
     records: tuple[Record, ...]
@@ -98,23 +101,10 @@ class Tuning:
     default_ms: float
     tuned_ms: float
     seconds: float
-
-
-@dataclass
-class _Task:
-    """A workload: the first primitive function that has it, how often it runs, what was found."""
-
-    key: str
-    func: Function
-    text: str
-    work: int
-    candidates: list[tuple[str, TileChoice]]
-    count: int = 1
-    run: Any = None
-    inputs: list[Array] = field(default_factory=list)
-    want: bytes = b""
-    best: tuple[str, TileChoice, Any] | None = None
-    ratio: float = GAIN
+    tasks: tuple[TaskResult, ...] = ()
+    resumed: int = 0
+    model: str = "analysis"
+    interrupted: bool = False
 
 
 def tune(
@@ -126,22 +116,27 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     trials: int | None = None,
     place: Place | None = None,
+    transfer: Sequence[str | os.PathLike[str]] = (),
 ) -> Tuning:
-    """Measure candidate tiles for the workloads of a module and append the faster ones to a log.
+    """Measure candidate schedules for the workloads of a module and append the faster ones to a
+    log, which takes every trial as it is measured.
 
-    Kernels are measured on one thread, with symbolic dimensions at 1. The candidates are visited in
-    an order that the seed alone determines; the budget says how far.
+    Kernels are measured on one thread, with symbolic dimensions at 1. Workloads whose trials help
+    the network most get most of them. What the log has of this module, target and CPU is not
+    measured again, and counts as trials. The first Ctrl-C ends the search; what was found is then
+    confirmed and kept, unless a second one comes.
 
     Args:
         mod: the module; it is optimized as the current PassContext says.
         target: as in `build`.
-        budget_s: seconds, about.
-        seed: of the candidates' order and of the data.
-        log: the file to append to; made if it is missing.
+        budget_s: seconds, about; `math.inf`: `trials` alone count.
+        seed: of all that is drawn; what is drawn depends on what was measured, too.
+        log: the file to append to; made with its first line.
         progress: called after every candidate.
-        trials: stop after as many candidates, even within the budget.
+        trials: stop after as many candidates for each workload on average.
         place: the machine that candidates are measured on, `target` being one of its own; None:
             this one.
+        transfer: logs whose choices are tried first, whatever CPU they are from.
 
     Raises:
         ConfigError: a budget or number of trials that is not positive, a log that cannot be
@@ -151,193 +146,182 @@ def tune(
     """
     if not budget_s > 0 or (trials is not None and trials < 1):
         raise ConfigError(f"tuning needs a positive budget, not {budget_s} s, {trials} trials")
+    if budget_s == math.inf and trials is None:
+        raise ConfigError("tuning needs a budget or a number of trials: it would not end")
     check_log(log)
+    hints = [h for path in transfer for h in _hints(path)]
     chosen, start = Target.parse(target), time.perf_counter()
     if not backend_of(chosen).separate:
         raise UnsupportedError(f"kernels of target {chosen.text!r} cannot be timed one by one")
-    tuner = _Tuner(chosen, seed, start, budget_s, progress, trials, place)
+    interrupted, cores = False, None if place else spare_cores()
     cpu = of_machine(place.cpu) if place else nullcontext()
-    with quiet(), apply_records(()), cpu:
-        tasks = _tasks(optimize(mod, chosen), chosen)
-        tuner.search(tasks)
-        records, default_ms, tuned_ms = _check(mod, tuner, tuner.confirm(tasks))
+    with quiet(), apply_records(()), cpu, closing(Journal(log)) as journal:
+        tasks = tasks_of(optimize(mod, chosen), chosen)
+        known = _here(read_trials(log), chosen) if os.path.exists(log) else []
+        limit = None if trials is None else trials * len(tasks)
+        settings = Settings(chosen, machine_cpu(), budget_s, seed, limit, start, progress)
+        machine = _Machine(chosen, place)
+        old = _winners(log, chosen)
+        session = Session(tasks, machine, settings, journal, known, [*old, *hints])
+        try:
+            session.search(cores)
+        except KeyboardInterrupt:
+            interrupted = True
+            journal.sync()
+        kept = _confirmed(session)
+        records, default_ms, tuned_ms = _check(mod, machine, settings, kept)
+        results = _results(session, kept, records)
     append_records(log, records)
     return Tuning(
-        tuple(records), tuple(tuner.trials), len(tasks), default_ms, tuned_ms,
-        time.perf_counter() - start,
+        tuple(records), tuple(session.trials), len(tasks), default_ms, tuned_ms,
+        time.perf_counter() - start, results, session.resumed, session.model.kind, interrupted,
     )  # fmt: skip
 
 
-def _tasks(mod: IRModule, target: Target) -> list[_Task]:
-    """The tunable workloads, those with most work first."""
-    tasks: dict[str, _Task] = {}
-    for b in mod.main.bindings:
-        if not isinstance(b.value, Call) or not isinstance(b.value.op, Function):
-            continue
-        legal = legalize(b.value.op)
-        key = workload_key(legal.func, target)
-        if key in tasks:
-            tasks[key].count += 1
-            continue
-        text, work = summary(legal.func), _work(legal.func)
-        constants = {
-            p
-            for p, a in zip(legal.func.params, legal.inputs, strict=False)
-            if isinstance(a, Constant)
-        }
-        s = untiled(legal.func, target, constants)
-        found = []
-        for stage in s.stages():
-            if scheduled_by_rule(s, stage, target, constants):
-                continue
-            tile = rule_tile(s, stage, target, constants)
-            if tile is not None:
-                found += [(stage, c) for c in candidates(s, stage, tile, target, constants)]
-        if found:
-            tasks[key] = _Task(key, b.value.op, text, work, found)
-    return sorted(tasks.values(), key=lambda t: (-t.work * t.count, t.key))
+def _here(trials: Sequence[Trial], target: Target) -> list[Trial]:
+    where = (str(target), target.isa, machine_cpu())
+    return [t for t in trials if (t.target, t.isa, t.cpu) == where]
 
 
-def _work(f: PrimFunc) -> int:
-    """Innermost iterations of a loop nest."""
-    total = 0
-    for s, path, _ in walk_stmts(f.body):
-        if not isinstance(s, For):
-            n = 1
-            for loop in path:
-                n *= int(loop.extent.value(dict.fromkeys(loop.extent.vars(), SYMBOLIC_SIZE)))
-            total += n
-    return total
+def _winners(log: str | os.PathLike[str], target: Target) -> list[Hint]:
+    """The records of a log that hold here, best first: of a log without trials, say."""
+    if not os.path.exists(log):
+        return []
+    where = (str(target), target.isa, machine_cpu())
+    mine = [r for r in read_log(log) if (r.target, r.isa, r.cpu) == where]
+    return [(r.workload, "", r.best_ms / r.default_ms, r.choice) for r in mine if r.default_ms]
 
 
-class _Tuner:
-    def __init__(
-        self,
-        target: Target,
-        seed: int,
-        start: float,
-        budget_s: float,
-        progress: Callable[[Progress], None] | None,
-        limit: int | None,
-        place: Place | None,
-    ):
-        self.target, self.seed, self.start, self.budget_s = target, seed, start, budget_s
-        self.progress, self.limit, self.place = progress, limit, place
-        self.trials: list[Trial] = []
+def _hints(path: str | os.PathLike[str]) -> list[Hint]:
+    """What a log of any CPU has to offer."""
+    records = [
+        (r.workload, "", r.best_ms / r.default_ms, r.choice) for r in read_log(path) if r.default_ms
+    ]
+    return [*records, *hints_of(read_trials(path))]
 
-    def search(self, tasks: Sequence[_Task]) -> None:
-        """Give every workload its turns until the candidates, the time or the trials are used
-        up."""
-        for task in tasks:
-            random.Random(f"{self.seed} {task.key}").shuffle(task.candidates)
-        longest = max((len(t.candidates) for t in tasks), default=0)
-        for begin in range(0, longest, TURN):
-            for task in tasks:
-                for stage, choice in task.candidates[begin : begin + TURN]:
-                    if self._over():
-                        return
-                    self._try(task, stage, choice)
-                    if self.progress is not None:
-                        faster = sum(t.best is not None for t in tasks)
-                        used = time.perf_counter() - self.start
-                        tried = len(self.trials)
-                        self.progress(Progress(used, self.budget_s, tried, faster, task.text))
 
-    def _over(self) -> bool:
-        spent = time.perf_counter() - self.start > SEARCH * self.budget_s
-        late = spent and len(self.trials) > 0  # however small the budget, something is tried
-        return late or (self.limit is not None and len(self.trials) >= self.limit)
+class _Machine:
+    """Where kernels and networks are measured: this machine, or a place."""
 
-    def _try(self, task: _Task, stage: str, choice: TileChoice) -> None:
-        if task.run is None:
-            legal = legalize(task.func)
-            task.inputs = random_arrays(legal, self.seed)
-            task.run = self._kernel(task)
-            task.want = self._result(task.run)
-        try:
-            run = self._kernel(task, {stage: choice})
-        except MachineError:
-            raise
-        except DtypelabError:
-            self.trials.append(Trial(task.key, stage, choice, 0.0, None))
-            return
-        if self._result(run) != task.want:
-            self.trials.append(Trial(task.key, stage, choice, 0.0, None))
-            return
-        default, ms = self._in_turns(task.run, run, QUICK)
-        self.trials.append(Trial(task.key, stage, choice, default, ms))
-        if ms < task.ratio * default:
-            default, ms = self._in_turns(task.run, run, CAREFUL)
-            if ms < task.ratio * default:
-                task.best, task.ratio = (stage, choice, run), ms / default
+    def __init__(self, target: Target, place: Place | None):
+        self.target, self.place = target, place
+        self._linker = Linker()
 
-    def _kernel(self, task: _Task, choice: Mapping[str, TileChoice] | None = None) -> Any:
+    def kernel(self, task: Task, inputs: Sequence[Array], choice: Choice) -> Any:
+        """See `session.Machine`."""
         if self.place is not None:
-            return self.place.kernel(task.func, self.target, task.inputs, choice)
-        kernel = compile_kernel(legalize(task.func), self.target, choice)
-        return KernelRun(kernel, self.target, task.inputs)
+            return self.place.kernel(task.function, self.target, inputs, choice or None)
+        kernel = compile_kernel(legalize(task.function), self.target, choice)
+        return KernelRun(kernel, self.target, inputs)
 
-    def _result(self, run: Any) -> bytes:
+    def linked(
+        self, task: Task, inputs: Sequence[Array], choice: Choice, outcome: Outcome | None
+    ) -> Any:
+        """See `session.Machine`."""
+        if outcome is None:
+            return self.kernel(task, inputs, choice)
+        kernel, written = self._linker.kernel(task, outcome)
+        return KernelRun(kernel, self.target, inputs, written)
+
+    def result(self, run: Any) -> bytes:
+        """See `session.Machine`."""
         found: bytes = run.result() if self.place is None else self.place.result(run)
         return found
 
-    def _in_turns(self, first: Any, second: Any, rounds: int) -> tuple[float, float]:
-        if self.place is not None:
-            return self.place.kernels_in_turns(first, second, rounds)
-        return in_turns(first, second, rounds)
+    def turns(self, first: Any, second: Any) -> Turns:
+        """See `session.Machine`."""
+        if self.place is None:
+            return lambda rounds: in_turns(first, second, rounds)
+        place = self.place
+        return lambda rounds: place.kernels_in_turns(first, second, rounds)
 
     def network(self, mod: IRModule) -> Executable:
         """A module, compiled for where it is measured."""
         return self.place.network(mod, self.target) if self.place else build(mod, self.target)
 
-    def networks_in_turns(
-        self, first: Executable, second: Executable, arrays: Sequence[Array], rounds: int
-    ) -> tuple[float, float]:
-        """Median milliseconds of two networks, timed in turns."""
-        if self.place is not None:
-            return self.place.networks_in_turns(first, second, arrays, rounds)
-        return in_turns(_repeated(first, arrays), _repeated(second, arrays), rounds)
+    def networks(self, first: Executable, second: Executable, arrays: Sequence[Array]) -> Turns:
+        """Times two networks in turns."""
+        if self.place is None:
+            calls = _repeated(first, arrays), _repeated(second, arrays)
+            return lambda rounds: in_turns(*calls, rounds)
+        place = self.place
+        return lambda rounds: place.networks_in_turns(first, second, arrays, rounds)
 
-    def confirm(self, tasks: Sequence[_Task]) -> list[tuple[float, Record]]:
-        """Measure once more what was best of many, which flatters it: (milliseconds gained in the
-        network, record) of those that are still faster."""
-        kept = []
-        for task in tasks:
-            if task.best is None or task.run is None:
-                continue
-            stage, choice, run = task.best
-            default, ms = self._in_turns(task.run, run, CAREFUL)
-            if ms < GAIN * default:
-                record = self._record(task, {stage: choice}, default, ms)
-                kept.append(((default - ms) * task.count, record))
-        return kept
 
-    def _record(
-        self, task: _Task, choice: Mapping[str, TileChoice], default: float, ms: float
-    ) -> Record:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        where = (str(self.target), self.target.isa, machine_cpu())
-        times = (round(default, 6), round(ms, 6))
-        return Record(task.key, task.text, *where, choice, *times, self.seed, now)
+@dataclass(frozen=True)
+class _Kept:
+    """A choice that was still faster when it was measured again."""
+
+    subject: Subject
+    record: Record
+
+    @property
+    def gain_ms(self) -> float:
+        """What the network gains by it."""
+        r = self.record
+        return (r.default_ms - r.best_ms) * self.subject.task.count
+
+
+def _confirmed(session: Session) -> list[_Kept]:
+    """Measure once more what was best of many, which flatters it: those that are still faster."""
+    kept = []
+    for s in session.subjects:
+        if s.best is None:
+            continue
+        choice, run = s.best
+        run = session.made(s, choice) if run is None else run
+        session.prepare(s)
+        default, ms = session.machine.turns(s.run, run)(CAREFUL)
+        s.state.default_ms = default
+        if ms < GAIN * default:
+            kept.append(_Kept(s, _record(session, s, choice, default, ms)))
+    return kept
+
+
+def _record(session: Session, s: Subject, choice: Choice, default: float, ms: float) -> Record:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    given = session.settings
+    where = (str(given.target), given.target.isa, given.cpu)
+    times = (round(default, 6), round(ms, 6))
+    return Record(s.task.key, s.task.text, *where, choice, *times, given.seed, now)
 
 
 def _check(
-    mod: IRModule, tuner: _Tuner, kept: list[tuple[float, Record]]
+    mod: IRModule, machine: _Machine, settings: Settings, kept: Sequence[_Kept]
 ) -> tuple[list[Record], float, float]:
     """(records, default, tuned milliseconds): while the network is hardly quicker with the records
     than without, leave the lesser half of them out."""
-    records = [r for _, r in sorted(kept, key=lambda k: -k[0])]
-    default = tuner.network(mod)
-    arrays = _network_inputs(default, tuner.seed)
+    records = [k.record for k in sorted(kept, key=lambda k: -k.gain_ms)]
+    default = machine.network(mod)
+    arrays = _network_inputs(default, settings.seed)
     while records:
         with apply_records(records):
-            tuned = tuner.network(mod)
-        before, after = tuner.networks_in_turns(default, tuned, arrays, NETWORK)
-        if after < NETWORK_GAIN * before:
-            return records, before, after
+            tuned = machine.network(mod)
+        found = compared(machine.networks(default, tuned, arrays), NETWORK_S)
+        if found.ratio < NETWORK_GAIN:
+            return records, found.first_ms, found.first_ms * found.ratio
         records = records[: len(records) // 2]
-    before, _ = tuner.networks_in_turns(default, default, arrays, CAREFUL)
+    before, _ = machine.networks(default, default, arrays)(QUICK)
     return [], before, before
+
+
+def _results(
+    session: Session, kept: Sequence[_Kept], records: Sequence[Record]
+) -> tuple[TaskResult, ...]:
+    """What became of the workloads that were measured."""
+    found = {r.workload: r for r in records}
+    out = []
+    for s in session.subjects:
+        r = found.get(s.task.key)
+        default = s.state.default_ms if r is None else r.default_ms
+        if not default:
+            continue
+        best = default if r is None else r.best_ms
+        curve = tuple(bests([t.ratio for t in s.trials]))
+        t = s.task
+        about = t.key, t.text, t.count, len(s.trials)
+        out.append(TaskResult(*about, default, best, curve, r is not None, t.demand))
+    return tuple(sorted(out, key=lambda t: -t.count * t.default_ms))
 
 
 def _repeated(exe: Executable, arrays: Sequence[Array]) -> Callable[[int], None]:

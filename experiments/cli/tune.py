@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import compiler
+from compiler.files.printable import printable
 from compiler.transform.choose_outputs import choose_outputs
+from compiler.tuning.cost_model import learns
 from experiments.devices import client
 from experiments.devices.tuning import DevicePlace
 from experiments.files import check_outputs
 from experiments.zoo import model_files
 
+from . import tune_text
 from .common import (
     batch_options,
-    cell,
     device_options,
     json_option,
     load_static,
@@ -35,7 +38,15 @@ if TYPE_CHECKING:
 
     from compiler.target.registry import Target
     from compiler.tuning.places import Place
-    from compiler.tuning.tuner import Progress, Tuning
+    from compiler.tuning.session import Progress
+    from compiler.tuning.tuner import Tuning
+
+
+def _report(context: click.Context, _: click.Parameter, log: str | None) -> None:
+    """Print what a log has, and no more."""
+    if log is not None and not context.resilient_parsing:
+        tune_text.report(log)
+        context.exit()
 
 
 @click.command(short_help="Measure faster schedules for a model on this machine.")
@@ -44,22 +55,41 @@ if TYPE_CHECKING:
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
     metavar="S",
-    help="Seconds.",
+    help="Seconds; 60, unless --trials says when to stop.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after as many candidates a kernel, on average: more where they help more.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
 @batch_options
 @int8_options
 @outputs_option(text="Tune only what this output needs.")
 @device_options
+@click.option(
+    "--transfer",
+    multiple=True,
+    metavar="LOG",
+    help="Try first what a log of another CPU has. Repeatable.",
+)
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
 @json_option
+@click.option(
+    "--report",
+    metavar="LOG",
+    is_eager=True,
+    expose_value=False,
+    callback=_report,
+    help="Only say what a log has: the best after so many trials.",
+)
 def tune(
     model: str,
     target: str,
-    budget: float,
+    budget: float | None,
+    trials: int | None,
     seed: int,
     batch: int,
     shapes: Sequence[str],
@@ -69,18 +99,22 @@ def tune(
     chosen: Sequence[str],
     device: str | None,
     token_file: Path | None,
+    transfer: Sequence[str],
     output: str,
     as_json: bool,
 ) -> None:
-    """Try register tiles for the kernels of MODEL and log those that are faster here.
+    """Try schedules for the kernels of MODEL and log those that are faster here.
 
     The model is tuned in float32 or, with --calib, in int8. Results stay the same bit for bit.
     `bench --tuned LOG.jsonl` applies the log, as does compiler.apply_history_best in Python. With
-    --device, kernels are compiled here and timed there, and the log is for that device.
+    --device, kernels are compiled here and timed there, and the log is for that device. Every
+    candidate is in the log as soon as it is measured: the same command goes on after Ctrl-C, which
+    ends the search and keeps what was found, or after a crash.
 
     Example: dtypelab tune mnist_resnet8 --calib mnist1k --budget 60 -o tune.jsonl
     """
-    check_outputs([output], [*model_files.files_of(model), calib, config_file])
+    check_outputs([output], [*model_files.files_of(model), calib, config_file, *transfer])
+    seconds = budget if budget is not None else 60.0 if trials is None else math.inf
     client.use_token_file(token_file)
     place = DevicePlace(client.device(device)) if device else None
     made_for = place.device.machine.target(target) if place else compiler.Target.parse(target)
@@ -89,27 +123,45 @@ def tune(
         model, load_static(model, arrays), arrays, shapes, calib, config_file, settings
     )
     module = choose_outputs(module, chosen)
-    tuning = _with_bar(module, made_for, place, budget, seed, output)
+    tuning = _with_bar(module, made_for, place, seconds, trials, seed, transfer, output)
+    bounds = {} if place else tune_text.of_bounds(tuning.tasks, made_for)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
-        facts |= {"target": target, "budget_s": budget}
+        facts |= {"target": target, "budget_s": seconds}
         facts |= {"device": device} if device else {}
         facts |= {"seed": seed, "log": output, "workloads": tuning.workloads}
         facts |= {"trials": len(tuning.trials), "seconds": tuning.seconds}
+        facts |= {"resumed": tuning.resumed, "model_of_time": tuning.model}
+        facts |= {"interrupted": tuning.interrupted, "curve_ms": tune_text.curve(tuning)}
         facts |= {"default_ms": tuning.default_ms, "tuned_ms": tuning.tuned_ms}
-        print_json({**facts, "records": [asdict(record) for record in tuning.records]})
+        tasks = [{**asdict(t), "bound": bounds.get(t.workload)} for t in tuning.tasks]
+        records = [asdict(record) for record in tuning.records]
+        print_json({**facts, "tasks": tasks, "records": records})
         return
-    if tuning.records:
-        show(_table(tuning))
+    if tuning.tasks:
+        show(tune_text.results(tuning, bounds))
     say(
         f"{len(tuning.records)} of {tuning.workloads} workloads faster, {len(tuning.trials)} "
         f"candidates in {tuning.seconds:.0f} s: {tuning.default_ms:.4f} ms -> "
         f"{tuning.tuned_ms:.4f} ms ({output})"
     )
+    if tuning.resumed:
+        say(f"{tuning.resumed} candidates were in {output} and have not been measured again")
+    if not learns():
+        say("ranked without learning from what was measured: pip install 'dtypelab[tune]'")
+    if tuning.interrupted:
+        say("interrupted: all candidates are in the log, and the same command goes on from there")
 
 
 def _with_bar(
-    module: Any, target: Target, place: Place | None, budget: float, seed: int, output: str
+    module: Any,
+    target: Target,
+    place: Place | None,
+    budget: float,
+    trials: int | None,
+    seed: int,
+    transfer: Sequence[str],
+    output: str,
 ) -> Tuning:
     """Tune with a bar on a terminal's stderr, and without one elsewhere."""
     from rich.console import Console
@@ -125,25 +177,20 @@ def _with_bar(
     )
     # Drawn between measurements only: a thread that redraws would be measured with them.
     with Bar(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=budget, s="")
+        task = bar.add_task("", total=1.0, s="")
 
         def progress(p: Progress) -> None:
+            done = p.seconds / p.budget_s
+            if p.limit:
+                done = max(done, p.tried / p.limit)
             state = f"{p.tried} candidates, {p.faster} workloads faster"
-            bar.update(task, completed=min(p.seconds, budget), s=state, refresh=True)
+            if p.default_ms:
+                gain = p.default_ms / p.best_ms
+                state += f", {p.default_ms:.3f} -> {p.best_ms:.3f} ms ({gain:.2f}x)"
+            state += f"; {p.workload.partition('(')[0]} {1 / p.best:.2f}x"
+            bar.update(task, completed=min(done, 1.0), s=printable(state), refresh=True)
 
-        tuning: Tuning = compiler.tune(module, target, budget, seed, output, progress, place=place)
-    return tuning
-
-
-def _table(tuning: Tuning) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("workload", "default ms", "tuned ms", "faster"):
-        table.add_column(
-            column, justify="left" if column == "workload" else "right", overflow="fold"
+        tuning: Tuning = compiler.tune(
+            module, target, budget, seed, output, progress, trials, place, transfer
         )
-    for record in tuning.records:
-        gain = f"{record.default_ms / record.best_ms:.2f}x"
-        table.add_row(cell(record.text), f"{record.default_ms:.5f}", f"{record.best_ms:.5f}", gain)
-    return table
+    return tuning

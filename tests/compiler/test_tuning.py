@@ -19,7 +19,10 @@ from compiler.ir.expr import IRModule
 from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.tuning_log import Record, append_records, read_log
 from compiler.target.registry import Target, host_cpu
-from compiler.tuning.tuner import GAIN, Progress, _tasks, tune
+from compiler.tuning.session import GAIN, Progress
+from compiler.tuning.tasks import tasks_of
+from compiler.tuning.trials import read_trials
+from compiler.tuning.tuner import tune
 
 ROOT = Path(__file__).parent.parent.parent
 HOST = Target.parse("llvm")
@@ -42,12 +45,11 @@ X = np.random.default_rng(1).normal(size=(1, 8, 10, 10)).astype(np.float32)
 
 def record(mod: IRModule, **change: Any) -> Record:
     """A handwritten record for the workload with most work, with another tile than the rule's."""
-    task = _tasks(compiler.optimize(mod), HOST)[0]
-    stage, choice = task.candidates[0]
+    task = tasks_of(compiler.optimize(mod), HOST)[0]
     where = {"target": "llvm", "isa": HOST.isa, "cpu": host_cpu()}
     made = Record(
-        workload=task.key, text=task.text, choice={stage: choice}, default_ms=2.0, best_ms=1.0,
-        seed=0, date="2025-01-01T00:00:00+00:00", **where,
+        workload=task.key, text=task.text, choice=task.space.neighbours()[0], default_ms=2.0,
+        best_ms=1.0, seed=0, date="2025-01-01T00:00:00+00:00", **where,
     )  # fmt: skip
     return replace(made, **change)
 
@@ -88,7 +90,7 @@ def test_an_entry_is_for_any_weights_and_scales(tmp_path: Path) -> None:
         assert compiler.build(net(seed=4, layers=1)).tuned == 1
 
 
-@pytest.mark.parametrize("field", ["target", "isa", "cpu", "workload"])
+@pytest.mark.parametrize("field", ["target", "isa", "workload"])
 def test_entries_of_other_machines_are_not_applied(tmp_path: Path, field: str) -> None:
     log = tmp_path / "tune.jsonl"
     append_records(log, [record(net(), **{field: "another"})])
@@ -96,13 +98,25 @@ def test_entries_of_other_machines_are_not_applied(tmp_path: Path, field: str) -
         assert compiler.build(net()).tuned == 0
 
 
+def test_a_log_of_other_cpus_is_refused(tmp_path: Path) -> None:
+    """Beside records of this CPU, those of others are passed over."""
+    log = tmp_path / "tune.jsonl"
+    append_records(log, [record(net(), cpu="another")])
+    said = rf"tune\.jsonl was measured on another and says nothing of {host_cpu()}: .*--transfer"
+    with compiler.apply_history_best(log), pytest.raises(ConfigError, match=said):
+        compiler.build(net())
+    append_records(log, [record(net())])
+    with compiler.apply_history_best(log):
+        assert compiler.build(net()).tuned == 2
+
+
 def test_the_last_entry_counts(tmp_path: Path) -> None:
     log = tmp_path / "tune.jsonl"
     mod = net()
-    task = _tasks(compiler.optimize(mod), HOST)[0]
+    task = tasks_of(compiler.optimize(mod), HOST)[0]
     texts = []
-    for stage, choice in task.candidates[:2]:
-        append_records(log, [record(mod, choice={stage: choice})])
+    for choice in task.space.neighbours()[:2]:
+        append_records(log, [record(mod, choice=choice)])
         with compiler.apply_history_best(log):
             texts.append(compiler.build(mod).as_text())
     assert texts[0] != texts[1]
@@ -176,18 +190,27 @@ def test_a_tile_that_does_not_fit_names_the_log(tmp_path: Path) -> None:
         compiler.build(net())
 
 
-def test_the_tuner_visits_what_the_seed_says_and_keeps_only_what_is_faster(tmp_path: Path) -> None:
-    log = tmp_path / "tune.jsonl"
+def test_the_tuner_visits_what_the_seed_and_the_clock_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.99))
     seen: list[Progress] = []
-    first = tune(net(), budget_s=300, seed=3, log=log, trials=10, progress=seen.append)
-    again = tune(net(), budget_s=300, seed=3, log=tmp_path / "b.jsonl", trials=10)
-    other = tune(net(), budget_s=300, seed=4, log=tmp_path / "c.jsonl", trials=10)
-    assert first.workloads == 2  # the equal convolutions are one
-    assert len(first.trials) == 10
-    visits = [[(t.workload, t.stage, t.choice) for t in r.trials] for r in (first, again, other)]
+    first = tune(net(), HOST, 300, 3, tmp_path / "a.jsonl", seen.append, trials=5)
+    again = tune(net(), HOST, 300, 3, tmp_path / "b.jsonl", trials=5)
+    other = tune(net(), HOST, 300, 4, tmp_path / "c.jsonl", trials=5)
+    assert first.workloads == 4  # the equal convolutions are one; beside them two change the layout
+    assert len(first.trials) == 20
+    visits = [[(t.workload, t.choice) for t in r.trials] for r in (first, again, other)]
     assert visits[0] == visits[1] != visits[2]
-    assert len({w for w, _, _ in visits[0]}) == 2  # every workload has its turn
-    assert [p.tried for p in seen] == list(range(1, 11))
+    assert len({w for w, _ in visits[0]}) == 4  # every workload has its turn
+    assert len({str(v) for v in visits[0]}) == 20  # and every candidate one
+    assert [p.tried for p in seen] == list(range(1, 21))
+    assert {p.limit for p in seen} == {20}
+
+
+def test_only_what_is_faster_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    first = tune(net(), HOST, 300, 3, log, trials=5)
     assert all(t.ms is not None for t in first.trials)
     assert first.tuned_ms <= first.default_ms
     assert all(r.best_ms < GAIN * r.default_ms for r in first.records)
@@ -213,15 +236,15 @@ def test_what_is_faster_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """With a clock that prefers every candidate, the first one is kept and written down."""
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
     log = tmp_path / "tune.jsonl"
-    done = tune(net(), budget_s=300, log=log, trials=8)
+    done = tune(net(), budget_s=300, log=log, trials=4)
     kept = {r.workload: r for r in done.records}
-    assert len(kept) == done.workloads == 2
+    assert len(kept) == done.workloads == 4
     for t in reversed(done.trials):  # so that the first one is compared last
-        last = t if kept[t.workload].choice == {t.stage: t.choice} else None
+        last = t if kept[t.workload].choice == t.choice else None
     assert last is not None
     with compiler.apply_history_best(log):
         exe = compiler.build(net())
-    assert exe.tuned == 3
+    assert exe.tuned == 5
     assert exe(X).tobytes() == compiler.build(net())(X).tobytes()
 
 
@@ -237,7 +260,7 @@ def test_a_network_that_is_hardly_faster_loses_its_entries(
         return (2.0, 1.0) if isinstance(a, KernelRun) else (1.0, network_ms)
 
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", clock)
-    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=8)
+    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=4)
     assert done.records == ()
     assert done.default_ms == done.tuned_ms == 1.0
     assert read_log(tmp_path / "tune.jsonl") == []
@@ -248,8 +271,9 @@ def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     results = iter(range(1000))
     monkeypatch.setattr(KernelRun, "result", lambda self: bytes([next(results)]))
-    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=4)
-    assert [t.ms for t in done.trials] == [None] * 4
+    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=2)
+    assert [t.ms for t in done.trials] == [None] * 8
+    assert {t.reason for t in done.trials} == {"its results differ"}
     assert done.records == ()
 
 
@@ -267,13 +291,38 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     assert other.read_text() == "mine\n"
 
 
-def test_a_tuner_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+def test_ctrl_c_ends_the_search_and_keeps_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    log, seen = tmp_path / "tune.jsonl", []
 
-    with pytest.raises(KeyboardInterrupt):
-        tune(net(), log=tmp_path / "tune.jsonl", trials=4, progress=interrupted)
-    assert list(tmp_path.iterdir()) == []
+    def interrupted(p: Progress) -> None:
+        seen.append(p)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    done = tune(net(), HOST, 300, log=log, trials=4, progress=interrupted)
+    assert done.interrupted
+    assert len(done.trials) == 3
+    assert [t for t in read_trials(log) if t.choice] == list(done.trials)
+    assert tuple(read_log(log)) == done.records
+    assert len(done.records) == 1  # the others had no turn
+    rest = tune(net(), HOST, 300, log=log, trials=4)
+    assert (rest.resumed, len(rest.trials), rest.interrupted) == (3, 13, False)
+    assert not {t.program for t in done.trials} & {t.program for t in rest.trials}
+
+
+def test_a_failure_leaves_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise ConfigError("of the callback")
+
+    with pytest.raises(ConfigError, match="of the callback"):
+        tune(net(), log=tmp_path / "tune.jsonl", trials=4, progress=fails)
+    assert [p.name for p in tmp_path.iterdir()] == ["tune.jsonl"]
+    assert len([t for t in read_trials(tmp_path / "tune.jsonl") if t.choice]) == 1
 
 
 def test_a_log_applies_in_a_new_process(tmp_path: Path) -> None:

@@ -1,0 +1,365 @@
+"""The search of a tuner: which candidates of which kernels are compiled and measured, in turns."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from compiler.errors import DtypelabError, MachineError
+from compiler.lowering.legalize import legalize
+from compiler.scheduling.choices import Choice
+from compiler.target.registry import Target
+from compiler.tuning import allocation
+from compiler.tuning.compilation import Compilers, Outcome
+from compiler.tuning.cost_model import CostModel
+from compiler.tuning.features import with_report
+from compiler.tuning.measure import Comparison, Turns, compared, random_arrays
+from compiler.tuning.proposals import Candidate, Search
+from compiler.tuning.tasks import Task
+from compiler.tuning.trials import Journal, Trial
+from compiler.types.dtypes import Array
+
+GAIN = 0.98
+"""A choice must take less than this share of the default's time."""
+BATCH = 8
+"""Candidates of a kernel before another one may have its turn."""
+SEARCH = 0.85
+"""Share of the budget for the search; the rest confirms what was found."""
+COLLECT = 64
+"""Trials after which garbage is collected, which `quiet` keeps from happening meanwhile."""
+HINTS = 8
+"""Choices of others that are tried first, of the same loops and of others of their structure."""
+Hint = tuple[str, str, float, Choice]
+"""(workload, structure, ratio, choice): that a choice took this share of the rules' time."""
+
+
+class Machine(Protocol):
+    """Where kernels are measured."""
+
+    def kernel(self, task: Task, inputs: Sequence[Array], choice: Choice) -> Any:
+        """One as compiled for it.
+
+        Raises:
+            DtypelabError: the choice does not fit.
+        """
+
+    def linked(
+        self, task: Task, inputs: Sequence[Array], choice: Choice, outcome: Outcome | None
+    ) -> Any:
+        """The same, of code that was compiled beside if there is some."""
+
+    def result(self, run: Any) -> bytes:
+        """What it writes."""
+
+    def turns(self, first: Any, second: Any) -> Turns:
+        """Times two kernels in turns."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a tuner is.
+
+    Attributes:
+        seconds, budget_s: used and given.
+        tried: candidates so far, of `limit`, if there is one.
+        faster: workloads made faster.
+        workload: the one that was measured last.
+        best: its best time as a share of the rules'.
+        default_ms, best_ms: the sum of all kernels measured so far, by the rules and at best.
+    """
+
+    seconds: float
+    budget_s: float
+    tried: int
+    faster: int
+    workload: str
+    limit: int | None = None
+    best: float = 1.0
+    default_ms: float = 0.0
+    best_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user asks for: seconds, a number that all draws follow from, trials in all."""
+
+    target: Target
+    cpu: str
+    budget_s: float
+    seed: int
+    limit: int | None
+    start: float
+    progress: Callable[[Progress], None] | None = None
+
+
+@dataclass
+class Subject:
+    """A task on its way: its data, what it computes, and the best that was found."""
+
+    task: Task
+    search: Search
+    state: allocation.Progress
+    trials: list[Trial] = field(default_factory=list)
+    inputs: list[Array] = field(default_factory=list)
+    run: Any = None
+    want: bytes = b""
+    best: tuple[Choice, Any] | None = None
+    ratio: float = GAIN
+
+
+class Session:
+    """Searches schedules for tasks.
+
+    Args:
+        tasks: the tasks.
+        machine: where they are measured.
+        settings: what was asked for.
+        journal: takes every trial.
+        past: trials of a log, of this machine: those of these tasks are not measured again, all
+            teach the model, and those of the same structure are tried first.
+        hints: of others, which are to be tried first.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        machine: Machine,
+        settings: Settings,
+        journal: Journal,
+        past: Sequence[Trial] = (),
+        hints: Sequence[Hint] = (),
+    ):
+        self.machine, self.settings, self.journal = machine, settings, journal
+        self.model = CostModel(seed=settings.seed)
+        self.trials: list[Trial] = []
+        self.subjects = [self._subject(t) for t in tasks]
+        # However few trials there are, every task has some.
+        most = BATCH if settings.limit is None else settings.limit // max(1, len(tasks))
+        self._batch = max(1, min(BATCH, most))
+        self._waiting: deque[tuple[int, Candidate]] = deque()
+        self.resumed = self._resume(past)
+        self._hint([*hints_of(past), *hints])
+        self._teach(past)
+
+    def _subject(self, task: Task) -> Subject:
+        rng = random.Random(f"{self.settings.seed} {task.key}")
+        search = Search(task, rng, near=task.space.neighbours())
+        return Subject(task, search, allocation.Progress(task.count, task.work, task.structure))
+
+    def _resume(self, past: Sequence[Trial]) -> int:
+        """Take over what a log has of the tasks; how many trials that is."""
+        known = {s.task.key: s for s in self.subjects}
+        found = 0
+        for t in past:
+            s = known.get(t.workload)
+            if s is None or not t.choice:
+                continue
+            found += 1
+            s.trials.append(t)
+            s.search.known(t.choice, t.program)
+            s.state.trials += 1
+            if t.ratio is None:
+                continue
+            s.search.measured(t.choice, t.ratio)
+            s.state.default_ms = t.default_ms
+            if t.ratio < s.ratio and t.high < 1:
+                s.best, s.ratio = (t.choice, None), t.ratio
+            s.state.curve.append((s.state.trials, min(1.0, s.ratio) * t.default_ms))
+        return found
+
+    def _hint(self, hints: Sequence[Hint]) -> None:
+        for s in self.subjects:
+            same = [h for h in hints if h[0] == s.task.key]
+            alike = [h for h in hints if h[1] == s.task.structure and h[0] != s.task.key]
+            order = sorted(same, key=lambda h: h[2])[:HINTS]
+            order += sorted(alike, key=lambda h: h[2])[:HINTS]
+            s.search.first += [h[3] for h in order]
+
+    def _teach(self, past: Sequence[Trial]) -> None:
+        rules = {t.workload: t.array for t in past if not t.choice and t.features}
+        for t in past:
+            if t.choice and t.ratio and t.features and t.workload in rules:
+                self.model.add(t.array, rules[t.workload], t.ratio)
+
+    def search(self, cores: Sequence[int] | None) -> None:
+        """Measure candidates until the time or the trials are used up, or the spaces.
+
+        Args:
+            cores: to compile on, beside the one that measures; None: the machine compiles.
+        """
+        tasks = [s.task for s in self.subjects]
+        compilers = Compilers(tasks, cores) if cores is not None else None
+        try:
+            while True:
+                while len(self._waiting) <= self._batch and self._submit(compilers):
+                    pass
+                if not self._waiting or self._late():
+                    return
+                k, candidate = self._waiting.popleft()
+                outcome = None if compilers is None else compilers.take()
+                self._try(self.subjects[k], candidate, outcome)
+                if len(self.trials) % COLLECT == 0:
+                    gc.collect()
+        finally:
+            self._waiting.clear()
+            if compilers is not None:
+                compilers.close()
+
+    def _late(self) -> bool:
+        spent = time.perf_counter() - self.settings.start > SEARCH * self.settings.budget_s
+        return spent and len(self.trials) > 0  # however small the budget, something is tried
+
+    def _submit(self, compilers: Compilers | None) -> bool:
+        """Have the next batch compiled; whether there is one."""
+        left = self._batch
+        if self.settings.limit is not None:
+            given = len(self.trials) + len(self._waiting) + self.resumed
+            left = min(self._batch, self.settings.limit - given)
+        if left <= 0 or (self._late() and self._waiting):
+            return False
+        states = [s.state for s in self.subjects]
+        while (k := allocation.next_task(states)) is not None:
+            s = self.subjects[k]
+            others = [
+                other.best[0]
+                for other in self.subjects
+                if other is not s and other.best and other.task.structure == s.task.structure
+            ]
+            batch = s.search.propose(left, self.model, others)
+            for candidate in batch:
+                if compilers is not None:
+                    compilers.submit(k, candidate.choice)
+                self._waiting.append((k, candidate))
+            s.state.trials += len(batch)
+            s.state.exhausted = not batch
+            if batch:
+                return True
+        return False
+
+    def prepare(self, s: Subject) -> None:
+        """Have the rules' schedule of a task ready to be measured, and know what it computes."""
+        if s.run is not None:
+            return
+        s.inputs = random_arrays(legalize(s.task.function), self.settings.seed)
+        s.run = self.machine.kernel(s.task, s.inputs, {})
+        s.want = self.machine.result(s.run)
+
+    def made(self, s: Subject, choice: Choice) -> Any:
+        """A kernel by a choice that was measured before."""
+        self.prepare(s)
+        return self.machine.kernel(s.task, s.inputs, choice)
+
+    def _try(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
+        self.prepare(s)
+        features = candidate.features
+        if outcome is not None and outcome.report is not None:
+            features = with_report(features, outcome.report)
+        reason = outcome.error if outcome is not None else ""
+        found, run = None, None
+        if not reason:
+            try:
+                run = self.machine.linked(s.task, s.inputs, candidate.choice, outcome)
+                if self.machine.result(run) != s.want:
+                    reason = "its results differ"
+            except MachineError:
+                raise
+            except DtypelabError as e:
+                reason = str(e)
+        if not reason:
+            found = compared(self.machine.turns(s.run, run))
+            if not s.state.default_ms:
+                self._note_rules(s, found.first_ms)
+        self._note(s, candidate, features, found, reason)
+        if found is not None:
+            self._judge(s, candidate.choice, run, found)
+        self._tell(s)
+
+    def _note_rules(self, s: Subject, ms: float) -> None:
+        """Write down what others of this task are compared with."""
+        s.state.default_ms = ms
+        program, features = s.task.default
+        rules = self._trial(s, {}, program, features, ms, ms, 1.0, 1.0, "")
+        self.journal.append(replace(rules, text=s.task.text).to_line())
+
+    def _note(
+        self, s: Subject, c: Candidate, features: Array, found: Comparison | None, reason: str
+    ) -> None:
+        if found is None:
+            trial = self._trial(s, c.choice, c.program, features, 0.0, None, 0.0, 0.0, reason)
+        else:
+            times = found.first_ms, found.first_ms * found.ratio, found.low, found.high
+            trial = self._trial(s, c.choice, c.program, features, *times, "")
+        self.journal.append(trial.to_line())
+        self.trials.append(trial)
+        s.trials.append(trial)
+        if found is not None:
+            s.search.measured(c.choice, found.ratio)
+            self.model.add(features, s.task.default[1], found.ratio)
+
+    def _trial(
+        self,
+        s: Subject,
+        choice: Choice,
+        program: str,
+        features: Array,
+        default_ms: float,
+        ms: float | None,
+        low: float,
+        high: float,
+        reason: str,
+    ) -> Trial:
+        given = self.settings
+        where = str(given.target), given.target.isa, given.cpu
+        times = round(default_ms, 6), None if ms is None else round(ms, 6)
+        interval = round(low, 4), round(high, 4)
+        return Trial(
+            s.task.key, s.task.structure, program, *where, choice, *times, *interval, reason,
+            given.seed, tuple(float(x) for x in features),
+        )  # fmt: skip
+
+    def _judge(self, s: Subject, choice: Choice, run: Any, found: Comparison) -> None:
+        """Keep the candidate if it is the best so far, also beside the one that was."""
+        if found.ratio < s.ratio and found.high < 1:
+            better = s.best is None
+            if s.best is not None:
+                if s.best[1] is None:  # of a log
+                    s.best = s.best[0], self.made(s, s.best[0])
+                better = compared(self.machine.turns(s.best[1], run)).ratio < 1
+            if better:
+                s.best, s.ratio = (choice, run), found.ratio
+        best = min(1.0, s.ratio) if s.best else 1.0
+        s.state.curve.append((s.state.trials, best * s.state.default_ms))
+
+    def _tell(self, s: Subject) -> None:
+        given = self.settings
+        if given.progress is None:
+            return
+        measured = [x for x in self.subjects if x.state.default_ms]
+        given.progress(
+            Progress(
+                time.perf_counter() - given.start,
+                given.budget_s,
+                len(self.trials),
+                sum(x.best is not None for x in self.subjects),
+                s.task.text,
+                None if given.limit is None else max(0, given.limit - self.resumed),
+                s.ratio if s.best else 1.0,
+                math.fsum(x.task.count * x.state.default_ms for x in measured),
+                math.fsum(x.task.count * x.state.best_ms for x in measured),
+            )
+        )
+
+
+def hints_of(past: Sequence[Trial]) -> list[Hint]:
+    """Of trials, those that were faster than the rules."""
+    return [
+        (t.workload, t.structure, t.ratio, t.choice)
+        for t in past
+        if t.choice and t.ratio is not None and t.ratio < GAIN
+    ]
