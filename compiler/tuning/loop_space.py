@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
@@ -16,8 +17,6 @@ from compiler.symbolic import Index, Quasi, Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import Load, walk
 
-UNROLLED = (1, 2, 4, 8)
-"""Vectors, or rows of them, that are written out side by side."""
 TRIES = 20
 
 
@@ -72,8 +71,9 @@ class LoopSpace:
             along = [_runs(x, [f.var for f in path[-count:]], extents) for x in (out, *flats)]
             if None in extents or not along[0]:
                 break
-            one = Axis(math.prod(n or 1 for n in extents), True, any(along[1:]), ())
-            views[count] = (*axes[:-count], one)
+            if extents[0] != 1:
+                one = Axis(math.prod(n or 1 for n in extents), True, any(along[1:] or [True]), ())
+                views[count] = (*axes[:-count], one)
         return LoopSpace(views, vector, bool(vector) and not works_on_codes(store))
 
     def sample(self, rng: random.Random) -> Sketch:
@@ -108,25 +108,33 @@ class LoopSpace:
         return replace(first, order=second.order) if a.fused == b.fused else first
 
     def neighbours(self) -> list[Sketch]:
-        """Vectors along every loop whose neighbours lie together, as wide as registers are, of half
-        and of double the width; squares where the data lies across."""
-        found = []
-        for fused, axes in self.views.items() if self.lanes else ():
-            for k, a in enumerate(axes):
-                if a.extent is None or a.extent < 2 or not (a.stored or a.read):
-                    continue
-                if fused and k < len(axes) - 1:
-                    continue  # as without fusing
+        """Squares where the data lies across; vectors along every loop whose neighbours lie
+        together, fused with those around it or not, as wide as registers are, of half and of double
+        the width; in turns."""
+        if not self.lanes:
+            return []
+        kinds = [self._squares(0), self._vectors(0, True), self._vectors(0, False)]
+        whole = [n for n, axes in self.views.items() if n and axes[-1].read]
+        kinds += [self._vectors(n, True) for n in reversed(whole)]
+        turns = (c for row in zip_longest(*kinds) for c in row if c is not None)
+        return list(dict.fromkeys(map(self._bounded, turns)))
+
+    def _vectors(self, fused: int, stored: bool) -> list[Sketch]:
+        """Vectors along the loops whose neighbours are neighbours in the result, or in data only,
+        one or several side by side."""
+        axes, found = self.views[fused], []
+        for k, a in enumerate(axes):
+            if a.extent is None or a.extent < 2 or a.stored != stored or not (stored or a.read):
+                continue
+            last = (*(j for j in range(len(axes)) if j != k), k)
+            order = () if last == tuple(range(len(axes))) else last
+            for several in (1, 2, 4):
                 for n in self._widths(a):
-                    last = (*(j for j in range(len(axes)) if j != k), k)
-                    order = () if last == tuple(range(len(axes))) else last
-                    for several in UNROLLED[:3]:
-                        fits = several > 1 and n * several <= a.extent
-                        tile = ((k, n * several),) if fits else ()
-                        if several == 1 or tile:
-                            found.append(Sketch(fused, tile, order, ((k, n),), len(tile)))
-        found += self._squares(0) if self.lanes else []
-        return list(dict.fromkeys(self._bounded(c) for c in found))
+                    fits = several > 1 and n * several <= a.extent
+                    tile = ((k, n * several),) if fits else ()
+                    if several == 1 or tile:
+                        found.append(Sketch(fused, tile, order, ((k, n),), len(tile)))
+        return found
 
     def _squares(self, fused: int) -> list[Sketch]:
         found = []
@@ -145,7 +153,8 @@ class LoopSpace:
     def _widths(self, a: Axis) -> list[int]:
         """The lanes that vectors along a loop may have, the most usual first."""
         extent = a.extent or 1
-        found = [n for v in self.vector for n in (v, v // 2, 2 * v, v // 4) if 2 <= n <= extent]
+        found = [extent] if extent <= max(self.vector) else []
+        found += [n for v in self.vector for n in (v, v // 2, 2 * v, v // 4) if 2 <= n <= extent]
         found += [extent] if extent <= 2 * max(self.vector) else []
         found += [n for n in a.pieces if n <= 2 * max(self.vector)]
         return list(dict.fromkeys(n for n in found if 2 <= n <= extent))

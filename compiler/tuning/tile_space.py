@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 
 from compiler.scheduling.tile_config import OTHER_REGISTERS, Freedom, TileChoice
 
@@ -63,17 +64,23 @@ class TileSpace:
 
     def neighbours(self) -> list[TileChoice]:
         """Tiles that differ from the rule's in one decision, or two where one is not enough."""
-        found = [c for c in self.near if differences(c, self.rule) == 1]
-        if self.rule.lanes == 1 or self.rule.dot is False:  # reductions side by side, in lanes
-            for lanes in reversed(self.free.lanes(self.rule)):
-                for blocks in (2, 1, 4, self.rule.blocks):
-                    c = replace(self.rule, lanes=lanes, blocks=blocks)
-                    found.append(c)
-        for axis in self.free.axes:
-            for lanes in reversed(self.free.lanes(replace(self.rule, lane_axis=axis))[-2:]):
-                where = replace(self.rule, lane_axis=axis, block_axis=axis, widths=(), lanes=lanes)
-                found += [replace(where, blocks=blocks) for blocks in (2, 4)]
-        return [c for c in dict.fromkeys(found) if c != self.rule and not self.free.problem(c)]
+        rule, free = self.rule, self.free
+        one = [c for c in self.near if differences(c, rule) == 1]
+        lanes = [
+            replace(rule, lanes=lanes, blocks=blocks)
+            for blocks in dict.fromkeys((2, rule.blocks, 4, 1))
+            for lanes in reversed(free.lanes(rule))
+        ]
+        others = []
+        for axis in free.axes:
+            where = replace(rule, lane_axis=axis, block_axis=axis, widths=())
+            for n in reversed(free.lanes(where)[-2:]):
+                others += [replace(where, lanes=n, blocks=blocks) for blocks in (2, 4)]
+        kinds = [lanes, others, one] if rule.lanes == 1 else [one, others, lanes]
+        turns = [c for row in zip_longest(*kinds) for c in row if c is not None]
+        if free.tile.pack is not None:  # the rule knows these best
+            turns = [*one, *lanes, *others]
+        return [c for c in dict.fromkeys(turns) if c != rule and not free.problem(c)]
 
     def _changes(self) -> list[Callable[[TileChoice, random.Random], TileChoice]]:
         """What changes one decision, those first that others depend on."""
