@@ -14,6 +14,8 @@ from compiler.tensor.stmt import For, Store
 
 MOST = 16
 """Rows of a square: as many as there are registers for, and to spare."""
+LEAST = 4
+"""Rows and columns of what is left of a matrix behind its squares, to be turned so, too."""
 
 
 def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target) -> bool:
@@ -21,6 +23,8 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
     and nothing is changed, where it does something else or the matrix is smaller than a square."""
     if not isinstance(store.value, Load) or any(len(f.body) != 1 for f in path):
         return False
+    store, path = _blocks_apart(s, store, path)
+    assert isinstance(store.value, Load)
     to, source = store.buffer.flat(store.idx), store.value.buffer.flat(store.value.idx)
     last = path[-1]
     row = next((f for f in path[:-1] if _step(source, f.var) == 1), None)
@@ -41,9 +45,29 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
     s.peel(far_last)
     for loop, _, _ in s.find(near):
         (inside,) = loop.body
-        if isinstance(inside, For) and {loop.extent.constant(), inside.extent.constant()} == {side}:
+        if isinstance(inside, For) and min(_known(loop), _known(inside)) >= LEAST:
             loop.kind = inside.kind = "vector"
     return True
+
+
+def _known(loop: For) -> int:
+    return loop.extent.constant() or 0
+
+
+def _blocks_apart(s: Schedule, store: Store, path: Sequence[For]) -> tuple[Store, Sequence[For]]:
+    """The stage, with a loop over blocks and one within a block where the data is in blocks along
+    one of its loops but the last."""
+    assert isinstance(store.value, Load)
+    flat = store.value.buffer.flat(store.value.idx)
+    for f in path[:-1]:
+        mine = [a for a in flat.terms if not isinstance(a, Var) and f.var in a.leaves()]
+        sizes = {a.b.constant() for a in mine if a.a == f.var and a.op in ("//", "%")}
+        size = sizes.pop() if len(sizes) == 1 and len(mine) == 2 else None
+        if size is not None and flat.terms.get(f.var) is None and f.extent.multiple_of(size):
+            s.split(f.var.name, size)
+            ((store, path, _),) = s.stage_stores(store.stage)
+            break
+    return store, path
 
 
 def _together(s: Schedule, path: Sequence[For], row: For, side: int) -> bool:

@@ -72,3 +72,24 @@ def test_a_line_is_used_up_before_the_next(
             assert isinstance(path[near - 1], For)
             whole += 1
     assert whole >= 2
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(56, "float32"), (20, "float32"), (9, "int8")])
+def test_blocks_of_channels_are_turned_in_squares(width: int, dtype: str) -> None:
+    x = compiler.var("x", (1, 2, 3, width, 16), dtype)
+    attrs = {"src_layout": "NCHW16c", "dst_layout": "NCHW", "channels": 32}
+    y = compiler.function([x], compiler.call("layout_transform", x, **attrs))
+    mod = compiler.transform.InferType()(IRModule({"main": y}))
+    f = legalize(
+        Function(mod.main.params, mod.main.bindings, mod.main.results, {"primitive": True})
+    ).func
+    schedule_default(f, Target.anywhere("llvm -mcpu=cascadelake"))
+    alone = [
+        s
+        for s, path, _ in walk_stmts(f.body)
+        if isinstance(s, Store) and not any(p.kind == "vector" for p in path)
+    ]
+    assert bool(alone) == (dtype == "int8")  # of rows shorter than a square
+    value = np.random.default_rng(0).integers(-99, 99, (1, 2, 3, width, 16)).astype(dtype)
+    want = value.transpose(0, 1, 4, 2, 3).reshape(1, 32, 3, width)
+    np.testing.assert_array_equal(compiler.build(mod)(value), want)
