@@ -91,7 +91,7 @@ def _tile_for(
         return scalar_tile(store, path, constants)
     if not is_product(store):
         if not last_is_contiguous(store, path):
-            return row_tile(store, path)
+            return row_tile(store, path, target)
         last = len(store.idx) - 1
         n = path[last].extent.constant() or 1
         lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, n)

@@ -35,6 +35,8 @@ SHARED_COPY = 8
 """Outputs that must share an element of an operand for a copy of it to pay."""
 ROWS = 8
 """Reductions that run side by side where neighbours cannot be the lanes of a vector."""
+SUMS = 32
+"""Sums side by side of numbers of formats, in lanes."""
 CHAINS = 12
 """Sums side by side where each step of a sum waits for a look-up."""
 
@@ -70,9 +72,10 @@ def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tup
     return ((x, best_width(n, registers(target) // 2)),)
 
 
-def row_tile(store: Store, path: Sequence[For]) -> Tile | None:
+def row_tile(store: Store, path: Sequence[For], target: Target) -> Tile | None:
     """Neighbouring reductions side by side, one element at a time: each keeps its order, and none
-    waits for its own last addition."""
+    waits for its own last addition. Numbers of formats, of which an addition takes many
+    instructions, go in lanes, although their elements are then gathered one by one."""
     axis = row_axis(store, path)
     if axis is None:
         return None
@@ -85,6 +88,11 @@ def row_tile(store: Store, path: Sequence[For]) -> Tile | None:
     rows = path[axis].extent.constant()
     if rows is None:
         return Tile(axis, 1, axis, ROWS, (), None, step, None, run_time=((axis, ROWS),))
+    lanes = target.vector_bytes // store.buffer.dtype.nbytes
+    if store.buffer.dtype.is_custom and lanes > 1 and rows >= lanes:
+        return Tile(
+            axis, lanes, axis, min(max(1, SUMS // lanes), rows // lanes), (), None, step, None
+        )
     return Tile(axis, 1, axis, -(-rows // -(-rows // ROWS)), (), None, step, None)
 
 
