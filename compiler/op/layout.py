@@ -132,15 +132,9 @@ def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
     if dst == 1:
         if src == 1:
             return b.compute("slice", t.shape, t.dtype, lambda *i: x[i])
-        per = int(str(t.shape[1])) // a.src_groups
-        held = -(-per // src)
-
-        def plain(n: Index, c: Index, h: Index, w: Index) -> Expr:
-            if a.src_groups == 1:
-                return x[n, c // src, h, w, c % src]
-            return x[n, c // per * held + c % per // src, h, w, c % per % src]
-
-        return b.compute("plain", t.shape, t.dtype, plain)
+        out = b.buffer("plain", t.shape, t.dtype)
+        _to_plain(b, a, x, out, src)
+        return out
     out = b.buffer("blocked", t.shape, t.dtype)
     if src > 1:
         _between(b, a, x, out, dst)
@@ -149,22 +143,47 @@ def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
     per = channels // a.dst_groups
     n, _, h, w, _ = t.shape
     for group in range(a.dst_groups):
-        for name, first, blocks in (("whole", 0, per // dst), ("rest", per // dst, 1)):
-            if first * dst >= per or not blocks:
+        last = per // dst
+        for name, first, blocks, lane0, lanes in (
+            ("whole", 0, last, 0, dst),
+            ("rest", last, 1, 0, per % dst),
+            ("fill", last, 1, per % dst, -per % dst),
+        ):
+            if not blocks or not lanes:
                 continue
 
             def body(
                 n: Index, c: Index, y: Index, z: Index, lane: Index, group: int = group,
-                first: int = first, blocks: int = blocks,
+                first: int = first, lane0: int = lane0, fills: bool = name == "fill",
             ) -> tuple[tuple[IntLike, ...], Expr]:  # fmt: skip
-                k = first + (
-                    c if blocks > 1 else 0
-                )  # of one block it is known what each lane reads
-                channel = imin(k * dst + lane, per - 1) + group * per
-                return (n, c + first + group * ceil_div(per, dst), y, z, lane), x[n, channel, y, z]
+                k = c + first
+                channel = group * per + (per - 1 if fills else k * dst + lane)
+                to = (n, k + group * ceil_div(per, dst), y, z, lane + lane0)
+                return to, x[n, channel, y, z]
 
-            b.stage(out, {"n": n, "c": blocks, "y": h, "x": w, "b": dst}, body, name=name)
+            b.stage(out, {"n": n, "c": blocks, "y": h, "x": w, "b": lanes}, body, name=name)
     return out
+
+
+def _to_plain(b: PrimBuilder, a: LayoutAttrs, x: Buffer, out: Buffer, block: int) -> None:
+    """From blocks to NCHW, group by group: whole blocks, then what the last one holds."""
+    n, _, h, w = out.shape
+    per = a.channels // a.src_groups
+    for group in range(a.src_groups):
+        for name, first, blocks in (("whole", 0, per // block), ("rest", per // block, 1)):
+            lanes = block if name == "whole" else per % block
+            if not blocks or not lanes:
+                continue
+
+            def body(
+                n: Index, c: Index, lane: Index, y: Index, z: Index, group: int = group,
+                first: int = first,
+            ) -> tuple[tuple[IntLike, ...], Expr]:  # fmt: skip
+                k = c + first
+                from_block = x[n, k + group * ceil_div(per, block), y, z, lane]
+                return (n, k * block + lane + group * per, y, z), from_block
+
+            b.stage(out, {"n": n, "c": blocks, "b": lanes, "y": h, "x": w}, body, name=name)
 
 
 def _between(b: PrimBuilder, a: LayoutAttrs, x: Buffer, out: Buffer, block: int) -> None:

@@ -5,6 +5,7 @@ several rows are copied together, so that what is fetched from memory is used up
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from compiler.scheduling import Schedule
 from compiler.symbolic import Index, Var
@@ -32,6 +33,14 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
         return False
     side = min(MOST, target.vector_bytes // store.buffer.dtype.nbytes)
     extents = [f.extent.constant() for f in (row, last)]
+    for around, inner in pairwise(path):
+        if inner not in (row, last) or not _one_line(around, inner, to, source):
+            continue
+        n, other = inner.extent.const, extents[1 if inner is row else 0] or 0
+        if side > 1 and n % side and around.extent.const * n >= side and other >= side:
+            s.fuse(around.var.name, inner.var.name, f"{inner.var.name}_line")
+            ((store, path, _),) = s.stage_stores(store.stage)
+            return turn_squares(s, store, path, target)
     if side < 2 or any(n is None for n in extents) or not _step(to, row.var):
         return False
     names = [f.var.name for f in path]
@@ -48,6 +57,14 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
         if isinstance(inside, For) and min(_known(loop), _known(inside)) >= LEAST:
             loop.kind = inside.kind = "vector"
     return True
+
+
+def _one_line(outer: For, inner: For, *accesses: Index) -> bool:
+    """Whether two loops, of known extents, go along one line in all accesses."""
+    n = inner.extent.constant()
+    if n is None or outer.extent.constant() in (None, 1):
+        return False
+    return all(_step(x, outer.var) == n * _step(x, inner.var) for x in accesses)
 
 
 def _known(loop: For) -> int:

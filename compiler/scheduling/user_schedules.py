@@ -7,12 +7,13 @@ stage, which computes one element of a tensor of its own for each iteration of i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from compiler.ir.expr import IRModule
 from compiler.ir.tensor_programs import tensor_program
 from compiler.scheduling import Schedule
-from compiler.symbolic import Var
+from compiler.symbolic import Index, Var
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Buffer, Expr, Gather, Load, walk
 from compiler.tensor.stmt import For, Pick, PrimFunc, Stmt, Store
@@ -122,12 +123,26 @@ def _is_element(s: Store, nest: list[For], again: bool) -> bool:
     loops = {x.var for x in nest}
     used: list[Var] = []
     for i in s.idx:
-        (*own,) = i.vars() & loops
-        if len(own) > 1 or (own and (i - own[0]).vars() & loops):
+        own = i.vars() & loops
+        if not _are_digits(i, own):
             return False
         used += own
     alone = len(used) == len(set(used))
     return s.init is None and alone and all(x.var in used or x.extent == 1 for x in nest)
+
+
+def _are_digits(i: Index, own: Collection[Var]) -> bool:
+    """Whether an index is another for all other values of these variables: the least moves it by
+    one, and each other by no less than all lesser ones reach together, as digits do."""
+    if any(v in a.leaves() for a in i.terms if not isinstance(a, Var) for v in own):
+        return False
+    reach = 1
+    for k, v in enumerate(sorted(own, key=lambda v: i.terms[v])):
+        n = v.extent.constant() if v.extent is not None else None
+        if (i.terms[v] != 1 if k == 0 else i.terms[v] < reach) or (n is None and len(own) > 1):
+            return False
+        reach += i.terms[v] * ((n or 1) - 1)
+    return True
 
 
 def start_reductions(f: PrimFunc) -> None:

@@ -57,7 +57,8 @@ class NetworkRow:
         network, trials, threads: what was tuned, with so many trials a workload.
         workloads, measured: distinct kernels that have choices, and candidates that were measured.
         seconds: of tuning.
-        untuned_ms, tuned_ms: medians of the whole network, taken in turns.
+        untuned_ms, tuned_ms: medians of the time that the thread worked on the whole network, taken
+            in turns.
         ratio, low, high: the first over the second, and a 95 % interval of that.
         noise: what disturbed that measurement.
         same_bits: whether the results are the same, bit for bit.
@@ -163,7 +164,7 @@ def _network(
     found = measure_speedup(partial(best, *arrays), partial(default, *arrays), protocol)
     ruled = [k for k in kernels if k.ruled]
     others = [k for k in kernels if not k.ruled]
-    ms = found.latency.median
+    ms = found.worked_ms
     row = NetworkRow(
         name, trials, 1, tuning.workloads, sum(t.ms is not None for t in tuning.trials),
         round(tuning.seconds, 1), ms * found.ratio, ms, found.ratio, found.low or math.nan,

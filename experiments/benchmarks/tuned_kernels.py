@@ -39,7 +39,8 @@ class KernelRow:
         ruled: whether rules of schedules say what to do with most of its work: its loops are
             vectors, a register tile, or an instruction, not loops as they were written.
         tuned: whether the log has a choice for it.
-        default_ms, tuned_ms: medians, taken in turns; equal if it is not tuned.
+        default_ms, tuned_ms: medians of the time that the thread worked, taken in turns; equal if
+            it is not tuned.
         gain, low, high: the first over the second, and a 95 % interval of that (1 if not tuned).
         bound_ms: the least that it can take (see `bounds`).
     """
@@ -108,7 +109,7 @@ def _measured(
     tuned = KernelRun(compile_kernel(legalize(function), target, choice), target, inputs)
     calls, times = _repeated([tuned, default])
     found = measure_speedup(calls[0], calls[1], protocol)
-    ms = found.latency.median / times
+    ms = found.worked_ms / times
     return KernelRow(
         "", "", text, 1, ruled, True, ms * found.ratio, ms, found.ratio, found.low or math.nan,
         found.high or math.nan, bound,
@@ -117,13 +118,13 @@ def _measured(
 
 def _milliseconds(runs: Sequence[KernelRun], protocol: Protocol) -> list[float]:
     calls, times = _repeated(runs)
-    return [measure_speedup(c, None, protocol).latency.median / times for c in calls]
+    return [measure_speedup(c, None, protocol).worked_ms / times for c in calls]
 
 
 def _repeated(runs: Sequence[KernelRun]) -> tuple[list[Callable[[], object]], int]:
     """Calls that last long enough to be timed, and how many runs of the kernel each is."""
     (warm,) = [measure_speedup(partial(runs[0], 1), None, Protocol(1, 3, budget_s=0))]
-    times = max(1, int(_SAMPLE_NS / max(1.0, warm.latency.median * 1e6)))
+    times = max(1, int(_SAMPLE_NS / max(1.0, warm.worked_ms * 1e6)))
     return [partial(r, times) for r in runs], times
 
 

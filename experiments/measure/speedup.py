@@ -70,6 +70,8 @@ class Speedup:
             None where several threads work.
         load: processors that others kept busy on average; None where that could not be told.
         noise: reasons for which not to trust the figures, of those in `noise.MEANINGS`.
+        worked_ms: median milliseconds that this thread worked on the call; the clock's where
+            several threads work.
     """
 
     latency: LatencyStats
@@ -79,6 +81,7 @@ class Speedup:
     lost: float | None
     load: float | None
     noise: tuple[str, ...]
+    worked_ms: float = math.nan
 
 
 @dataclass
@@ -153,6 +156,7 @@ def measure_speedup(
         lost,
         load,
         tuple(reason for reason, is_so in found.items() if is_so),
+        float(np.median((_at_work(rounds) if threads == 1 else np.array(rounds.wall))[:, 0])) / 1e6,
     )
 
 
