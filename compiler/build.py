@@ -30,6 +30,7 @@ from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.loader import loader_of, require
 from compiler.runtime.program import Program
 from compiler.runtime.program_builder import ProgramBuilder
+from compiler.scheduling.network_choice import as_chosen
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target.intrinsics import for_target
@@ -287,6 +288,13 @@ def compiled(
     """
     if target.design is not None:
         return _accelerated(mod, target, threads, dtype_lowering, machine)
+    with as_chosen(mod, target, threads):
+        return _compiled(mod, target, threads, dtype_lowering, machine)
+
+
+def _compiled(
+    mod: IRModule, target: Target, threads: int, dtype_lowering: str | None, machine: bool | None
+) -> Executable:
     handed, decided = regions(mod), decisions(mod)
     mod, runners = linked(mod, target, threads)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
@@ -375,8 +383,9 @@ def compile_program(
     refuse_regions(mod, "part of a program that stands alone")
     refuse_devices(mod, "part of a program that stands alone")
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
-    plain = run(_prepared(mod, chosen), "emptiness")
-    program = _program(plain, chosen, threads, dtype_lowering, compiled=compiled)
+    with as_chosen(mod, chosen, threads):
+        plain = run(_prepared(mod, chosen), "emptiness")
+        program = _program(plain, chosen, threads, dtype_lowering, compiled=compiled)
     return replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
 
@@ -417,8 +426,9 @@ def optimize(
         InputError, LoweringError: as `build`.
     """
     parsed = Target.parse(target)
-    mod = _prepared(mod, parsed)
-    return _optimize(mod, parsed, choose_lowerings(mod, dtype_lowering, parsed.look_ups))
+    with as_chosen(mod, parsed):
+        mod = _prepared(mod, parsed)
+        return _optimize(mod, parsed, choose_lowerings(mod, dtype_lowering, parsed.look_ups))
 
 
 def _prepared(mod: IRModule, target: Target) -> IRModule:

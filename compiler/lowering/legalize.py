@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.arithmetic.stochastic import node_number
-from compiler.errors import LoweringError
+from compiler.errors import ConfigError, LoweringError
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.lowering.rounding_sites import place_roundings
 from compiler.op.opdef import OpDef
+from compiler.passes.manager import PassContext
 from compiler.symbolic import Dim, Index, IntLike
-from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.builder import LEAST_SKIPPED, PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, Gather, walk
 from compiler.tensor.stmt import PrimFunc, stores
 from compiler.types.tensor_types import TensorType
@@ -41,13 +42,14 @@ def legalize(f: Function) -> Legalized:
         LoweringError: an operator's lowering does not give what its type says, or reads what is the
             front of more memory as one flat array.
         UnsupportedError: an operator that does not number its roundings rounds stochastically.
+        ConfigError: the option "padding.least_skipped" of the PassContext is no number.
     """
     names = "_".join(
         b.value.op.name.split(".")[-1]
         for b in f.bindings
         if isinstance(b.value, Call) and isinstance(b.value.op, OpDef)
     )
-    builder = PrimBuilder(names[:60])
+    builder = PrimBuilder(names[:60], _least_skipped())
     buffers: dict[Atom, Buffer] = {}
     atoms: list[Atom] = []
 
@@ -130,3 +132,10 @@ def _own(builder: PrimBuilder, b: Buffer) -> Buffer:
 
 
 __all__ = ["Legalized", "Var", "legalize"]
+
+
+def _least_skipped() -> int:
+    n = PassContext.current().config.get("padding.least_skipped", LEAST_SKIPPED)
+    if not isinstance(n, int) or n < 0:
+        raise ConfigError(f"padding.least_skipped must be a number of columns, not {n!r}")
+    return n

@@ -16,9 +16,6 @@ LOOPS = "ncyxb"
 """Names of the loops over NCHW[x]c data."""
 _GUARDS = ("in_y", "in_x")
 """Names of the loops that skip taps in the padding."""
-LEAST_SKIPPED = 7
-"""Columns from which on taps in the padding are better skipped than multiplied: a row is a register
-tile then."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +260,7 @@ def source(
     harmless = finite if data.dtype.lane else not data.dtype.is_custom and finite is not False
     if not any(wider) or not (harmless or filled):
         return Source(data, ys, xs, fill)
-    long = (Index.of(outputs[1]).constant() or 0) >= LEAST_SKIPPED
+    long = (Index.of(outputs[1]).constant() or 0) >= b.least_skipped
     empty = ys.may_be_empty(Index.of(outputs[0])) or xs.may_be_empty(Index.of(outputs[1]))
     zeroed = skip is Skip.ROWS and wider[1]
     if skip is not Skip.NEVER and long and not empty and not (zeroed and data.dtype.is_custom):

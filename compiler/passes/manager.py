@@ -237,8 +237,9 @@ def _run(
 
 
 # ---- names ---------------------------------------------------------------------------------------
-_other_options = {"tune.log"}
-"""Options that no pass reads: the tuning log of `compiler.tuning`."""
+_other_options = {"tune.log", "tune.network", "padding.least_skipped"}
+"""Options that no pass reads: the tuning log of `compiler.tuning`, whether choices for whole
+networks in it hold, and which operators read a padded copy (see `PrimBuilder`)."""
 
 
 def load_passes() -> None:

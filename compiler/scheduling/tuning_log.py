@@ -1,10 +1,10 @@
 """The tuning log: JSON lines, one per workload that a choice made faster.
 
 A line is a record when it is a JSON object with `"tuning": 1`. Other lines (comments, blank ones,
-records of other versions, what was tried (`compiler.tuning.trials`), a line that a killed process
-left half written) are passed over; a record with missing or wrong fields is an error that names its
-line. Records hold for the target, instruction set and CPU they were measured on, and only there: a
-log of other CPUs alone is refused. Of several for one workload the last one counts.
+records of other versions, a line that a killed process left half written) are passed over; a record
+with missing or wrong fields is an error that names its line. Records hold for the target,
+instruction set and CPU they were measured on, and only there. Of several for one workload the last
+one counts.
 """
 
 from __future__ import annotations
@@ -46,18 +46,7 @@ def summary(f: PrimFunc) -> str:
     return head.removeprefix("primfunc @").removesuffix(" {")
 
 
-def structure_key(f: PrimFunc) -> str:
-    """16 hexadecimal digits for what loop nests of other extents have in common: the loops without
-    their numbers. Stages of equal structures have equal names."""
-    return digest(_NUMBER.sub("#", _LITERAL.sub(r"\1(#)", str(f))))
-
-
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\b")
-
 VERSION = 1
-TRIAL = "trial"
-"""The field of lines that say what was tried, which are no records."""
-_TRIAL_LINE = f'{{"{TRIAL}":'
 CONFIG = "tune.log"
 """The option of PassContext that names a log."""
 
@@ -141,17 +130,14 @@ def read_log(path: str | os.PathLike[str]) -> list[Record]:
     lines = read_text(path, "the tuning log").splitlines()
     records, known = [], False
     for number, line in enumerate(lines, 1):
-        if line.startswith(_TRIAL_LINE):  # most lines, which no build needs read
-            known = True
-            continue
         try:
             content = json.loads(line)
         except (ValueError, RecursionError):  # numbers of too many digits, nested too deep
             continue
-        if not isinstance(content, dict) or content.keys().isdisjoint(("tuning", TRIAL)):
+        if not isinstance(content, dict) or "tuning" not in content:
             continue
         known = True
-        if content.get("tuning") != VERSION:
+        if content["tuning"] != VERSION:
             continue
         try:
             records.append(Record.from_json(content))
@@ -171,12 +157,21 @@ def append_records(path: str | os.PathLike[str], records: list[Record]) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = "".join(r.to_line() for r in records)
+    append_lines(path, [r.to_line() for r in records])
+
+
+def append_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
+    """The same of lines of whatever kind.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = "".join(lines)
     check_writable(path, appended=True)
     try:
         with open(path, "a+b", buffering=0) as log:
             size = log.seek(0, os.SEEK_END)
-            if size and records:
+            if size and lines:
                 log.seek(size - 1)
                 if log.read(1) != b"\n":  # half a line, of a process that was killed
                     text = "\n" + text
@@ -254,32 +249,34 @@ def of_machine(cpu: str) -> Iterator[None]:
         _cpu.reset(token)
 
 
+def active_source() -> str | os.PathLike[str] | tuple[Record, ...] | None:
+    """The log that the current PassContext names (`{"tune.log": path}`), or else the one being
+    applied, or a tuner's records; None: neither."""
+    source: str | os.PathLike[str] | tuple[Record, ...] | None
+    source = PassContext.current().config.get(CONFIG, _active.get())
+    return source
+
+
 def active_digest() -> str:
     """SHA-256 of the records that builds use now, on any target; empty if there are none."""
-    source = PassContext.current().config.get(CONFIG, _active.get())
+    source = active_source()
     if source is None:
         return ""
-    records = source if isinstance(source, tuple) else read_log(source)
-    return hashlib.sha256("".join(r.to_line() for r in records).encode()).hexdigest()
+    if isinstance(source, tuple):
+        lines = [r.to_line() for r in source]
+    else:
+        from compiler.scheduling.network_choice import read_networks
+
+        lines = [r.to_line() for r in read_log(source)]
+        lines += [r.to_line() for r in read_networks(source)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def active_history(target: Target) -> History | None:
-    """The log that the current PassContext names (`{"tune.log": path}`), or else the one being
-    applied.
-
-    Raises:
-        ConfigError: its records are all of other CPUs than the one that this build is for.
-    """
-    source = PassContext.current().config.get(CONFIG, _active.get())
+    """The records in use that hold for a target (see `active_source`)."""
+    source = active_source()
     if source is None:
         return None
     if isinstance(source, tuple):
         return History(source, target, "the tuner")
-    records, here = read_log(source), machine_cpu()
-    others = sorted({r.cpu for r in records} - {here})
-    if others and all(r.cpu != here for r in records):
-        raise ConfigError(
-            f"{source} was measured on {', '.join(others)} and says nothing of {here}: tune here, "
-            f"`dtypelab tune --transfer {source}` tries its choices first"
-        )
-    return History(records, target, str(source))
+    return History(read_log(source), target, str(source))

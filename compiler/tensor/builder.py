@@ -17,11 +17,17 @@ from compiler.types.dtypes import DType
 Extent = IntLike | Callable[..., IntLike]
 
 
-class PrimBuilder:
-    """Collects the stages of one PrimFunc."""
+LEAST_SKIPPED = 7
+"""Columns from which on taps in the padding are better skipped than multiplied: a row is a register
+tile then."""
 
-    def __init__(self, name: str):
-        self.name = name
+
+class PrimBuilder:
+    """Collects the stages of one PrimFunc. `least_skipped`: columns of a result from which on taps
+    in the padding are skipped, not read from a padded copy, where both give the same bits."""
+
+    def __init__(self, name: str, least_skipped: int = LEAST_SKIPPED):
+        self.name, self.least_skipped = name, least_skipped
         self.inputs: list[Buffer] = []
         self.temps: list[Buffer] = []
         self.body: list[Stmt] = []
