@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,17 @@ def trace_with(
         yield b, frame.values[b.var]
 
 
-def value_on(mod: IRModule, b: Binding, values: Mapping[Var, Any], *inputs: Any) -> Any:
+def value_on(
+    mod: IRModule,
+    b: Binding,
+    values: Mapping[Var, Any],
+    *inputs: Any,
+    found: Mapping[SymbolicVar, int] = MappingProxyType({}),
+) -> Any:
     """The value of a binding of `main` where the variables that it reads have these `values`, and
-    the sizes are those of `inputs`."""
+    the sizes are those of `inputs`, and those `found` before."""
     frame = replace(_environment(mod, inputs, {}), values=dict(values))
+    frame.dims.update(found)
     return _driven(_value(b, frame, mod), mod)
 
 

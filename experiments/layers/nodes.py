@@ -82,6 +82,8 @@ def node_errors(module: IRModule, plan: Plan, inputs: Sequence[Array]) -> list[N
     found = []
     for b, exact in trace(base, *inputs):
         values: Any = ran.get(b.var.name)
+        if isinstance(values, np.ndarray):
+            alone.learn(b, values)
         if not _is_real(exact) or not _is_real(values) or exact.shape != values.shape:
             continue
         found.append(_compared(b, exact, values, alone.value(b), plan.values.get(b.var.name)))
@@ -108,25 +110,37 @@ class _Alone:
         typed = [(p.name, tensor_type(p)) for p in module.main.params]
         self.sizes = bind_inputs(typed, tuple(inputs), {})[1]
 
+    def learn(self, b: Binding, value: Any) -> None:
+        """Take over sizes that the quantized network found while it ran, of a value that it has."""
+        from compiler.boundary.shapes import bind_dims
+        from compiler.ir.expr import atom_type
+        from compiler.types.tensor_types import TensorType
+
+        t = atom_type(b.var)
+        if isinstance(t, TensorType) and np.ndim(value) == t.rank:
+            bind_dims(t, value, self.sizes, f"%{b.var.name}")
+
     def value(self, b: Binding) -> Any:
         """The value of a binding; what the quantized network never had is computed as well."""
         from compiler.interpret.graph import call_reference, value_on
         from compiler.ir.expr import Call, Tuple, TupleGetItem, Var, operands
+        from compiler.ir.function_calls import is_callee
         from compiler.op.opdef import OpDef
 
         if b not in self.known:
             args = [self._operand(a) for a in operands(b.value)]
-            if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
+            plain = isinstance(b.value, Call) and isinstance(b.value.op, OpDef)
+            if isinstance(b.value, Call) and plain and not is_callee(b.value):
                 self.known[b] = call_reference(b.value, args, b.var, self.sizes)
             elif isinstance(b.value, TupleGetItem):
                 self.known[b] = args[0][b.value.index]
             elif isinstance(b.value, Tuple):
                 self.known[b] = tuple(args)
             else:
-                # Branches, loops, and calls of functions, with what they capture.
+                # Branches, loops, and calls of functions, ours or others', with what they capture.
                 read = zip(operands(b.value), args, strict=True)
                 values = {a: x for a, x in read if isinstance(a, Var)}
-                self.known[b] = value_on(self.module, b, values, *self.inputs)
+                self.known[b] = value_on(self.module, b, values, *self.inputs, found=self.sizes)
         return self.known[b]
 
     def _operand(self, a: Atom) -> Any:
