@@ -20,6 +20,7 @@ from compiler.errors import InputError, UnsupportedError
 from compiler.ir.devices import refuse_devices
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
+from compiler.ir.handed import handed
 from compiler.ir.regions import decisions, refuse_regions, regions
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
@@ -295,7 +296,7 @@ def compiled(
 def _compiled(
     mod: IRModule, target: Target, threads: int, dtype_lowering: str | None, machine: bool | None
 ) -> Executable:
-    handed, decided = regions(mod), decisions(mod)
+    handed_over, decided, imported = regions(mod), decisions(mod), handed(mod)
     mod, runners = linked(mod, target, threads)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     indices = index_ranges(mod)
@@ -316,7 +317,8 @@ def _compiled(
     else:
         exe = compile_graph(mod, target, threads, dtype_lowering, sizes, (), assumed)
     exe.elements, exe.indices = elements, indices
-    exe.regions, exe.decisions, exe.runners = handed, decided, runners
+    exe.regions, exe.decisions, exe.runners = handed_over, decided, runners
+    exe.imported = imported
     return exe
 
 

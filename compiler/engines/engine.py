@@ -119,3 +119,4 @@ def checked(engines: Sequence[str] | str) -> tuple[str, ...]:
 
 
 comes_with("accel", "compiler.engines.accelerator")
+comes_with("onnxruntime", "compiler.engines.onnx_runtime")

@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compiler.errors import UnsupportedError
+from compiler.frontend import library  # noqa: F401  (what has converters)
+from compiler.frontend.foreign.border import is_foreign
+from compiler.frontend.foreign.importing import plain_entries
+from compiler.frontend.foreign.kernels import advice_for
 from compiler.frontend.limits import MEMORY
-from compiler.frontend.model_file import read_model
+from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.signature import input_types
 from compiler.types.tensor_types import TensorType
 
@@ -24,6 +29,7 @@ class ModelInterface:
             (also of a whole shape, and of what is no tensor).
         branches: whether it has a node with branches.
         metadata: what else is said of it, by keys.
+        advice: what may help if the types of its inputs are refused, as the end of a sentence.
     """
 
     entries: tuple[Any, ...]
@@ -31,6 +37,7 @@ class ModelInterface:
     output_dims: Mapping[str, tuple[int | None, ...] | None]
     branches: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    advice: str = ""
 
     @property
     def inputs(self) -> dict[str, tuple[int | None, ...] | None]:
@@ -39,15 +46,23 @@ class ModelInterface:
         return {entry.name: _dims(entry) for entry in self.entries}
 
     def types(
-        self, shapes: Mapping[str, Sequence[int | str | None]] | None = None
+        self,
+        shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+        engines: Sequence[str] = (),
     ) -> dict[str, TensorType]:
-        """Input name -> type, as `from_onnx` with these shapes gives them.
+        """Input name -> type, as `from_onnx` with these shapes and engines gives them.
 
         Raises:
             ModelError: an input has no shape, or `shapes` does not fit.
             UnsupportedError: an element type that we do not have.
         """
-        return input_types(self.entries, shapes or {})
+        if engines:
+            entries, wanted, _ = plain_entries(self.entries, shapes or {})
+            return input_types(entries, wanted)
+        try:
+            return input_types(self.entries, shapes or {})
+        except UnsupportedError as e:
+            raise UnsupportedError(f"{e}{self.advice}") from None
 
 
 def model_interface(model: str | Path | bytes) -> ModelInterface:
@@ -64,7 +79,10 @@ def model_interface(model: str | Path | bytes) -> ModelInterface:
     branches = any(n.op_type == "If" for n in graph.node)
     said = {p.key: p.value for p in proto.metadata_props}
     dims = {o.name: _dims(o) for o in graph.output}
-    return ModelInterface(entries, outputs, dims, branches, said)
+    advice = ""
+    if any(is_foreign(e.type) for e in entries):
+        advice = advice_for(proto, opset_of(proto))
+    return ModelInterface(entries, outputs, dims, branches, said, advice)
 
 
 def _dims(entry: Any) -> tuple[int | None, ...] | None:

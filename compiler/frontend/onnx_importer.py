@@ -18,12 +18,11 @@ from compiler.errors import (
     nearest,
 )
 from compiler.frontend import library  # noqa: F401  (each registers its converters)
-from compiler.frontend.foreign.border import Border, declared_kinds, kinds_of, no_tensor
+from compiler.frontend.foreign.border import kinds_of, no_tensor
 from compiler.frontend.foreign.handing import NotATensor
 from compiler.frontend.foreign.importing import Foreign
-from compiler.frontend.foreign.kernels import advice
+from compiler.frontend.foreign.kernels import advice_for, is_refused
 from compiler.frontend.foreign.session import ENGINE, missing
-from compiler.frontend.function_body import has_body
 from compiler.frontend.graph_import import GraphImport
 from compiler.frontend.limits import MEMORY, Budget
 from compiler.frontend.local_functions import all_nodes, inlined
@@ -158,10 +157,10 @@ def _imported(
             _check_operators(proto.graph, opset)
             return importer, importer.run(shapes, constants)
         except UnsupportedError as e:
-            raise UnsupportedError(f"{e}{_advice(proto, opset, importer.at)}") from None
+            raise UnsupportedError(f"{e}{advice_for(proto, opset, importer.at)}") from None
     kinds = kinds_of(proto)
     while True:
-        foreign = Foreign(proto, kinds, lambda n: _is_refused(n, opset))
+        foreign = Foreign(proto, kinds, lambda n: is_refused(n, opset))
         importer = GraphImport(proto.graph, folder, opset, Budget(limit), foreign)
         try:
             return importer, importer.run(shapes, constants)
@@ -169,30 +168,12 @@ def _imported(
             kinds[e.name] = no_tensor()
 
 
-def _advice(proto: Any, opset: int, at: Any) -> str:
-    """How a model that is refused could be run; empty if we know of no way.
-
-    Args:
-        at: the node that is refused, if it is one whose operator we have.
-    """
-    kinds = declared_kinds(proto.graph)
-    border = Border(proto.graph, kinds, lambda n: _is_refused(n, opset))
-    nodes = [n for n in proto.graph.node if n is at or border.is_seed(n)]
-    versions = {o.domain: int(o.version) for o in proto.opset_import}
-    return advice(nodes, {**versions, "": opset}, kinds) if nodes else ""
-
-
-def _is_refused(node: Any, opset: int) -> bool:
-    """Whether a node's operator has no converter, and the standard does not define it by others."""
-    return operator_key(node) not in CONVERTERS and not has_body(node.op_type, opset, node.domain)
-
-
 def _check_operators(graph: Any, opset: int) -> None:
     """Raise one UnsupportedError for all operators without a converter."""
     lacking: dict[str, list[str]] = {}
     for n in all_nodes(graph):
         op = operator_key(n)
-        if _is_refused(n, opset):
+        if is_refused(n, opset):
             lacking.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
     if not lacking:
         return

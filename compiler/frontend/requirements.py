@@ -54,8 +54,9 @@ class ModelNeeds:
 def requirements(
     model: str | Path | bytes | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    engines: Sequence[str] = (),
 ) -> ModelNeeds:
-    """Report what a model needs; `shapes` as `from_onnx` takes them.
+    """Report what a model needs; `shapes` and `engines` as `from_onnx` takes them.
 
     Raises:
         ModelError: the file cannot be read, or is no model.
@@ -76,7 +77,7 @@ def requirements(
         {i.name: axes for i in _inputs(proto.graph) if (axes := tuple(_dynamic(i)))},
         tuple(sorted({e.value for t in proto.graph.initializer for e in t.external_data
                       if e.key == "location"})),
-        _problem(model, shapes),
+        _problem(model, shapes, engines),
     )  # fmt: skip
 
 
@@ -136,11 +137,11 @@ def _dynamic(entry: Any) -> Iterator[tuple[int, str]]:
             yield axis, d.dim_param or "?"
 
 
-def _problem(model: Any, shapes: Any) -> str:
+def _problem(model: Any, shapes: Any, engines: Sequence[str]) -> str:
     from compiler.frontend.onnx_importer import from_onnx
 
     try:
-        from_onnx(model, shapes)
+        from_onnx(model, shapes, engines=engines)
     except DtypelabError as e:
         return str(e)
     return ""

@@ -58,6 +58,7 @@ class Executable:
             calls take and give arrays of ml_dtypes there, `run` does not.
         indices: which inputs are positions; calls check them, `run` does not.
         regions: what engines compute of it.
+        imported: what engines were handed of the model's file, as it was imported.
         decisions: what was measured of them, if costs decided.
         runners: what keeps their runners registered.
         placements: what devices compute of it.
@@ -68,6 +69,7 @@ class Executable:
     elements = Elements()
     indices: tuple[IndexRange, ...] = ()
     regions: tuple[Region, ...] = ()
+    imported: tuple[Region, ...] = ()
     decisions: tuple[Decision, ...] = ()
     runners: object = None
     placements: tuple[Placement, ...] = ()

@@ -23,6 +23,7 @@ from compiler.ir.expr import (
     operands,
     tensor_type,
 )
+from compiler.ir.handed import engine_of
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index, IntLike, product
 from compiler.symbolic import Var as Dim
@@ -58,7 +59,8 @@ class ModelCost:
     Attributes:
         macs: multiply-accumulates of one run, symbolic dimensions (the batch size) taken as
             `assumed` says; branches and bodies of loops count once.
-        parameters: elements of the constants that operators read, each constant counted once.
+        parameters: elements of the constants that operators read, each constant counted once; what
+            engines are handed at import is none.
         parameter_bytes: their size, and that of scales and zero points among the attributes of
             operators; a custom dtype of b bits takes b / 8 bytes per element.
         operators: operator name -> number of calls.
@@ -114,6 +116,7 @@ class _Costs:
     def __init__(self, kept: Mapping[Atom, Kept]):
         self.kept = kept
         self.stored: dict[Constant, int] = {}
+        self.regions: set[Constant] = set()
         self.attributes = 0
         self.macs: Counter[str] = Counter()
         self.bit_operations = 0
@@ -138,7 +141,7 @@ class _Costs:
         between = movement(fused(mod).main, self.bits)
         return ModelCost(
             macs=self.macs.total(),
-            parameters=sum(c.data.size for c in self.stored),
+            parameters=sum(c.data.size for c in self.stored if c not in self.regions),
             parameter_bytes=parameters,
             operators=dict(sorted(self.operators.items())),
             macs_by_dtypes=dict(sorted(self.macs.items())),
@@ -189,6 +192,8 @@ class _Costs:
             widths = found.operands
         for k, a in enumerate(operands(value)):
             if isinstance(a, Constant):
+                if k == 0 and engine_of(value):  # an engine's own form of what it computes
+                    self.regions.add(a)
                 bits = widths[k] * a.data.size if k in widths else self.bits(a, a.type)
                 self.stored.setdefault(a, bits)
 

@@ -93,7 +93,8 @@ def engine_options(function: F) -> F:
 
 
 def chosen_engines(names: Sequence[str], costs: str) -> EngineChoice:
-    """The engines that options name.
+    """The engines that options name; those that compute nodes of files do so in all models that
+    this command loads.
 
     Raises:
         DtypelabError: there is no such engine, or it cannot run here.
@@ -101,13 +102,39 @@ def chosen_engines(names: Sequence[str], costs: str) -> EngineChoice:
     """
     if costs == MEASURED and not names:
         raise click.UsageError("--engine-costs measured needs an --engine to measure")
-    return EngineChoice(tuple(names), MEASURED if costs == MEASURED else None).checked()
+    chosen = EngineChoice(tuple(names), MEASURED if costs == MEASURED else None).checked()
+    click.get_current_context().with_resource(model_files.imported_with(names))
+    return chosen
 
 
 def echo_engines(executable: Executable) -> None:
     """Print a line for every region of an engine, or that one was not handed."""
     if lines := handed_lines(executable):
         say(*lines)
+
+
+def import_engine_option(function: F) -> F:
+    """--engine, of those that compute nodes of files; `import_with` reads it."""
+    text = "Let onnxruntime compute what cannot be imported: --engine onnxruntime."
+    return click.option("--engine", "engines", multiple=True, metavar="NAME", help=text)(function)
+
+
+def import_with(engines: Sequence[str]) -> None:
+    """Have engines compute what cannot be imported, in all models that this command loads.
+
+    Raises:
+        DtypelabError: there is no such engine, or it cannot run here.
+    """
+    from compiler.engines.engine import checked
+    from compiler.ir.handed import ENGINES
+
+    for name in checked(engines):
+        if name not in ENGINES:
+            raise ConfigError(
+                f"engine {name!r} computes parts of programs that run, and no nodes of files: "
+                f"here, give --engine {ENGINES[0]}"
+            )
+    click.get_current_context().with_resource(model_files.imported_with(engines))
 
 
 def shape_option(function: F) -> F:

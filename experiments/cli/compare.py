@@ -97,6 +97,7 @@ def compare(
     import pandas as pd
 
     import quantize
+    from compiler.ir.handed import ENGINES
     from compiler.transform.choose_outputs import choose_outputs
     from compiler.transform.preparation import prepare
     from experiments.layers.node_picture import write_picture
@@ -104,9 +105,10 @@ def compare(
     from experiments.measure.layer_errors import layer_errors
     from experiments.results.export import neutral
 
-    if plan is not None and (dtype != "float32" or engines):
+    others = [name for name in engines if name not in ENGINES]
+    if plan is not None and (dtype != "float32" or others):
         raise click.UsageError("give either --plan, or --dtype and --engine, to compare")
-    if plan is None and dtype == "float32" and not engines:
+    if plan is None and dtype == "float32" and not others:
         raise click.UsageError("give either --dtype or --plan, to compare with float32")
     if events and engines:
         raise click.UsageError("--events counts what we compute: leave out --engine")

@@ -15,6 +15,8 @@ from experiments.zoo import model_files
 
 from .accumulators import certificates_of, table
 from .common import (
+    import_engine_option,
+    import_with,
     json_option,
     model_argument,
     outputs_option,
@@ -81,12 +83,13 @@ if TYPE_CHECKING:
 )
 @shape_option
 @outputs_option(text="Show only what this output needs.")
+@import_engine_option
 @json_option
 def inspect(
     model: str, text: bool, graph: Path | None, passes: bool, target: str, opt_level: int,
     required_pass: Sequence[str], disabled_pass: Sequence[str], accumulators: bool,
     plan_file: str | None, dtype: str, file: str | None, shapes: Sequence[str],
-    chosen: Sequence[str], as_json: bool,
+    chosen: Sequence[str], engines: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
 
@@ -114,10 +117,11 @@ def inspect(
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
     if not accumulators and (plan_file is not None or dtype != "float32" or file is not None):
         raise ConfigError("--plan, --dtype and --input are for --accumulators: give that as well")
+    import_with(engines)
     path = model_files.model_file(model)
     check_outputs([graph], model_files.files_of(model))
     fixed = shapes_given(path, shapes)
-    wanted = requirements(path, dict(fixed))
+    wanted = requirements(path, dict(fixed), engines)
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
     record = PipelineRecord()
     instruments = [record] if passes else []
@@ -173,6 +177,7 @@ def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
 def _module_content(module: IRModule) -> dict[str, Any]:
     from compiler.boundary.assumptions import assumptions
     from compiler.ir.expr import atom_type
+    from compiler.ir.handed import handed
     from compiler.transform.analysis import cost
     from compiler.transform.use_integers import UseIntegers
 
@@ -193,6 +198,9 @@ def _module_content(module: IRModule) -> dict[str, Any]:
         "left_in_float": {r.value: r.reason for r in UseIntegers().explain(module)},
         "parameters": facts.parameters,
         "parameter_bytes": facts.parameter_bytes,
+        "engine_nodes": [
+            {"region": r.name, "engine": r.engine, "nodes": list(r.nodes)} for r in handed(module)
+        ],
     }
 
 
@@ -205,11 +213,12 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
     defined = [o.name for o in wanted.operators if o.support == DEFINED]
     if defined:
         lines.append(f"by others   {', '.join(defined)} (ONNX defines them by other operators)")
-    for o in wanted.operators:
-        if o.support == MISSING:
-            near = f"; nearest: {', '.join(o.nearest)}" if o.nearest else ""
-            lines.append(f"MISSING     {o.name} ({o.count} times{near})")
-    lines += [f"MISSING     element type {t}" for t in wanted.unsupported_dtypes]
+    if wanted.problem:
+        for o in wanted.operators:
+            if o.support == MISSING:
+                near = f"; nearest: {', '.join(o.nearest)}" if o.nearest else ""
+                lines.append(f"MISSING     {o.name} ({o.count} times{near})")
+        lines += [f"MISSING     element type {t}" for t in wanted.unsupported_dtypes]
     lines.append("types       " + ", ".join(f"{n} x {t}" for t, n in wanted.dtypes.items()))
     for name, axes in wanted.dynamic_axes.items():
         named = ", ".join(f"axis {axis} ({d})" for axis, d in axes)
@@ -220,6 +229,8 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
     lines += [f"input       {name}: {kind}" for name, kind in content["inputs"].items()]
     outputs = zip(content["output_names"], content["outputs"], strict=True)
     lines += [f"output      {name}: {kind}" for name, kind in outputs]
+    for r in content["engine_nodes"]:
+        lines.append(f"{r['engine']:<11} {', '.join(r['nodes'])}")
     lines += [f"assumes     {a}" for a in content["assumptions"]]
     counts = sorted(content["operators"].items())
     return [

@@ -11,7 +11,15 @@ import click
 from experiments.files import atomic_path, check_outputs
 from experiments.zoo import model_files
 
-from .common import json_option, model_argument, print_json, say, shape_option
+from .common import (
+    import_engine_option,
+    import_with,
+    json_option,
+    model_argument,
+    print_json,
+    say,
+    shape_option,
+)
 from .int8 import config_options, configured, for_calibration
 
 
@@ -21,6 +29,7 @@ from .int8 import config_options, configured, for_calibration
     "--calib", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
 )
 @shape_option
+@import_engine_option
 @config_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="Q.onnx")
 @click.option(
@@ -38,6 +47,7 @@ def quantize(
     model: str,
     file: str,
     shapes: Sequence[str],
+    engines: Sequence[str],
     config_file: str | None,
     settings: Sequence[str],
     output: Path | None,
@@ -64,6 +74,7 @@ def quantize(
         raise click.UsageError("give -o for the quantized model, --plan for its plan, or both")
     if output is None and dialect != "qdq":
         raise click.UsageError(f"--dialect {dialect} is how -o is written: give that too")
+    import_with(engines)
     check_outputs([output, plan_file], [*model_files.files_of(model), file, config_file])
     config = configured(config_file, settings)
     module, parts = for_calibration(model, file, shapes)

@@ -18,6 +18,7 @@ from experiments.feeds import Sample, sample_of
 from experiments.measure.speedup import SETTLE_S
 from experiments.spec.cells import Cell
 from experiments.systems import number_systems
+from experiments.systems.engine_choice import names_in
 from experiments.zoo import model_files
 
 from .work import Work, work_of
@@ -87,8 +88,9 @@ def estimates(
     unknown = [cell for cell in cells if cell.config_hash not in known]
     seconds = dict(known)
     for cell, work in zip(unknown, work_of(unknown, data), strict=True):
-        sample = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
-        seconds[cell.config_hash] = _seconds(cell, work, sample)
+        with model_files.imported_with(names_in(cell.engine)):
+            sample = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
+            seconds[cell.config_hash] = _seconds(cell, work, sample)
     return [Estimate(c, seconds[c.config_hash], c.config_hash in known) for c in cells]
 
 

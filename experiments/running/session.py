@@ -26,9 +26,10 @@ from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
 from experiments.spec import own_code
 from experiments.spec.cells import Cell, Workload
 from experiments.systems import pipeline, rounding_seeds
-from experiments.systems.engine_choice import EngineChoice, handed_text
+from experiments.systems.engine_choice import EngineChoice, handed_text, names_in
 from experiments.systems.schemes import Scheme
 from experiments.user_code import activity, adapters
+from experiments.zoo import model_files
 
 from . import provenance
 from .accuracy_columns import Accuracy, accuracy
@@ -57,7 +58,7 @@ class Session:
 
     workload: Workload
     _key: object = None
-    _fed: dict[tuple[object, str], Dataset] = field(default_factory=dict, repr=False)
+    _fed: dict[tuple[object, ...], Dataset] = field(default_factory=dict, repr=False)
     _baseline: tuple[_Network, pipeline.Array | References] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class Session:
 
     def _data(self, cell: Cell) -> Dataset:
         """The cell's data, with a row for every example of its model."""
-        key = (cell.model.path, cell.dataset_sha256)
+        key = (cell.model.path, cell.dataset_sha256, model_files.importing_with())
         if key not in self._fed:
             data = self.workload.data[cell.dataset_sha256]
             self._fed = {key: data.for_model(cell.model.path)}
@@ -84,7 +85,8 @@ class Session:
         row = _empty_row(cell)
         outcome = Outcome(row)
         try:
-            problem = self._measure(cell, outcome)
+            with model_files.imported_with(names_in(cell.engine)):
+                problem = self._measure(cell, outcome)
             row |= {"status": "error" if problem else "ok", "error": one_line(problem)}
         except MemoryError as error:
             if activity.is_watched():  # what is left of it should go with the process
@@ -222,8 +224,9 @@ class Session:
         """The float32 network of the cell's model, target and threads, and its outputs; or what is
         kept of them, where they are judged a batch at a time."""
         apart = in_batches(cell, self._data(cell))
-        place = (cell.target, cell.threads, cell.device)
-        key = (cell.model.path, cell.dataset_sha256, *place, cell.output, apart)
+        model = (cell.model.path, model_files.importing_with())
+        place = (*model, cell.target, cell.threads, cell.device)
+        key = (*place, cell.dataset_sha256, cell.output, apart)
         if self._baseline is None or self._key != key:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]

@@ -10,6 +10,7 @@ from experiments.data.datasets import Dataset
 from experiments.feeds import elements_of, sample_of
 from experiments.gaps.chain import networks
 from experiments.spec.cells import Cell
+from experiments.systems.engine_choice import names_in
 from experiments.zoo import model_files
 
 from .batchwise import in_batches
@@ -93,7 +94,9 @@ def work_of(cells: Iterable[Cell], data: Mapping[str, Dataset]) -> Iterator[Work
         images[key] = max(images.get(key, 0), cell.settings.n_eval)
     float32 = _Float32()
     for cell in cells:
-        yield _work(cell, data, images, float32)
+        with model_files.imported_with(names_in(cell.engine)):
+            found = _work(cell, data, images, float32)
+        yield found
 
 
 def _work(
@@ -109,7 +112,8 @@ def _work(
     count = images[cell.model.sha256, cell.dataset_sha256]
     apart = in_batches(cell, fed)
     place = (cell.target, cell.threads, cell.device)
-    key = (cell.model.path, cell.dataset_sha256, *place, cell.output, apart)
+    model = (cell.model.path, model_files.importing_with())
+    key = (*model, cell.dataset_sha256, *place, cell.output, apart)
     per = batch_of_tokens(cell, fed, fixed, count) if apart else None
     if float32.key != key:
         batch = per or evaluation_batch(fixed, count, elements)

@@ -56,6 +56,11 @@ class EngineChoice:
 OURS = EngineChoice()
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in the text of a choice, whether these engines are there or not."""
+    return tuple(text.partition(_COSTS)[0].split("+"))
+
+
 def handed(executable: Executable | Any) -> list[dict[str, Any]]:
     """What engines compute of an executable: for each region its name, engine and nodes, and where
     costs decided also what was not handed over, and the milliseconds of both."""

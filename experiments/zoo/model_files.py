@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -92,13 +94,36 @@ def _stamp(path: Path) -> Stamp:
     return about.st_mtime_ns, about.st_size
 
 
-def _stamps(path: Path) -> tuple[Stamp, ...]:
+_engines: ContextVar[tuple[str, ...]] = ContextVar("engines", default=())
+#: When the files of a model were changed, their sizes, and the engines that it is imported with.
+Stamps = tuple[tuple[Stamp, ...], tuple[str, ...]]
+
+
+def _stamps(path: Path) -> Stamps:
     """Those of all files of a model: what was imported before they changed is another one."""
     try:
         files = external_files(path)
     except DtypelabError:  # importing it will say so
         files = ()
-    return tuple(map(_stamp, (path, *files)))
+    return tuple(map(_stamp, (path, *files))), _engines.get()
+
+
+@contextmanager
+def imported_with(engines: Iterable[str]) -> Iterator[None]:
+    """Have these engines compute what cannot be imported, in all models that are loaded from here
+    on (in this thread): those of `engines` that take nodes of files, others are passed over."""
+    from compiler.ir.handed import ENGINES
+
+    before = _engines.set(tuple(e for e in engines if e in ENGINES))
+    try:
+        yield
+    finally:
+        _engines.reset(before)
+
+
+def importing_with() -> tuple[str, ...]:
+    """The engines that compute what cannot be imported, of models that are loaded here and now."""
+    return _engines.get()
 
 
 def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
@@ -113,18 +138,19 @@ def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
 
 
 @lru_cache(maxsize=8)
-def _load(path: Path, shapes: Shapes, stamps: tuple[Stamp, ...]) -> IRModule:
+def _load(path: Path, shapes: Shapes, stamps: Stamps) -> IRModule:
     import compiler
 
+    engines = _engines.get()
     try:
-        module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None)
+        module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None, engines=engines)
         return module
     except DtypelabError as error:
         if not (shapes and _interface(path, _stamp(path)).branches):
             raise
         for fewer in _opened(path, shapes):
             try:
-                module = compiler.from_onnx(path, shapes=fewer)
+                module = compiler.from_onnx(path, shapes=fewer, engines=engines)
                 break
             except DtypelabError:
                 continue
@@ -157,7 +183,7 @@ def input_types(path: Path, shapes: Shapes = ()) -> dict[str, TensorType]:
     Raises:
         DtypelabError: as `load_model`.
     """
-    return _interface(path, _stamp(path)).types(dict(shapes))
+    return _interface(path, _stamp(path)).types(dict(shapes), _engines.get())
 
 
 def input_names(path: Path) -> list[str]:
@@ -215,7 +241,8 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
             known[name] = ("N", *np.shape(arrays[name])[1:])
         elif dims is None:
             known.setdefault(name, ())
-    types = interface.types(known)
+    types = interface.types(known, _engines.get())
+    arrays = {name: _held(a, types.get(name), name) for name, a in arrays.items()}
     found = feed_of(types, arrays, what, _alike(path, types, tuple(known.items())))
     fitting = []
     for name, t in types.items():
@@ -231,6 +258,15 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
     return replace(found, arrays=dict(zip(types, bound, strict=True)))
+
+
+def _held(a: Array, t: TensorType | None, name: str) -> Array:
+    """Texts as the bytes that a model with strings holds; other arrays as they are."""
+    from compiler.boundary.packed import strings_packed
+
+    if t is None or a.dtype.kind not in "UST" or a.ndim != t.rank - 1 or str(t.dtype) != "uint8":
+        return a
+    return strings_packed(a, f"input {name!r}")
 
 
 def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> frozenset[Dim]:
@@ -253,7 +289,7 @@ def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> froze
 
 
 @lru_cache(maxsize=64)
-def _same_as(path: Path, batch: Dim, shapes: Shapes, stamps: tuple[Stamp, ...]) -> frozenset[Dim]:
+def _same_as(path: Path, batch: Dim, shapes: Shapes, stamps: Stamps) -> frozenset[Dim]:
     """The dimensions that a model assumes to be equal to one, in its branches too."""
     from compiler.boundary.assumptions import assumptions
     from compiler.ir.expr import nested
@@ -285,7 +321,7 @@ def result_axes(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int
 
 @lru_cache(maxsize=64)
 def _result_axes(
-    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: tuple[Stamp, ...]
+    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: Stamps
 ) -> tuple[int | None, ...]:
     from compiler.ir.expr import atom_type
     from compiler.symbolic import Index
@@ -333,7 +369,7 @@ def takes_rows(path: Path, x: Array) -> bool:
     ((name, dims),) = interface.inputs.items()
     if dims is None:
         return True
-    kind = interface.types()[name]
+    kind = interface.types(engines=_engines.get())[name]
     return kind.rank == x.ndim > 0 and kind.dtype.storage == x.dtype
 
 
@@ -405,9 +441,7 @@ def fixed_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | Non
 
 
 @lru_cache(maxsize=64)
-def _only_batch(
-    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: tuple[Stamp, ...]
-) -> int | None:
+def _only_batch(path: Path, sample_shape: tuple[int, ...] | Sample, stamps: Stamps) -> int | None:
     """The number of examples that a model which declares none takes for granted all the same, for
     example by a reshape to sizes that it fixes; None where several fit."""
     from compiler.boundary.assumptions import assumptions, only_size

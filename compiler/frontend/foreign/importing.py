@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.boundary.packed import STRING, is_packed
 from compiler.errors import UnsupportedError
-from compiler.frontend.foreign.border import Border, Unit
+from compiler.frontend.foreign.border import Border, Unit, is_foreign
 from compiler.frontend.foreign.handing import hand_over, kind_text, label_of_unit
 from compiler.ir.expr import Var
 from compiler.symbolic import Index
@@ -26,6 +26,40 @@ _BROADCASTING = {
 }  # fmt: skip
 """Operators that repeat operands of size 1."""
 Shapes = Mapping[str, Sequence[int | str | None]]
+
+
+def plain_entries(
+    entries: Sequence[Any], shapes: Shapes
+) -> tuple[list[Any], Shapes, dict[str, str]]:
+    """The inputs of a graph (ValueInfoProtos) as tensors of numbers, the shapes asked for, and the
+    types, as text, of inputs that are bytes inside.
+
+    Raises:
+        UnsupportedError: an input can be given in no form.
+    """
+    import onnx
+
+    out, wanted, kinds = [], dict(shapes), {}
+    for e in entries:
+        if not is_foreign(e.type):
+            out.append(e)
+            continue
+        kind = kind_text(e.type)
+        if not is_packed(kind):
+            raise UnsupportedError(f"input {e.name!r} is of the type {kind}")
+        made = onnx.ValueInfoProto(name=e.name)
+        t = made.type.tensor_type
+        if kind == STRING:
+            t.CopyFrom(e.type.tensor_type)
+            given = wanted.get(e.name)
+            if given is not None and not (t.HasField("shape") and len(given) > len(t.shape.dim)):
+                wanted[e.name] = (*given, None)
+        t.elem_type = _UINT8
+        if kind != STRING or t.HasField("shape"):
+            t.shape.dim.add().dim_param = f"{e.name}_bytes"
+        kinds[e.name] = kind
+        out.append(made)
+    return out, wanted, kinds
 
 
 class Foreign:
@@ -54,32 +88,9 @@ class Foreign:
         self._reads: Counter[str] = Counter()
 
     def entries(self, entries: Sequence[Any], shapes: Shapes) -> tuple[list[Any], Shapes]:
-        """The inputs of a graph (ValueInfoProtos) as tensors of numbers, and the shapes asked for.
-
-        Raises:
-            UnsupportedError: an input can be given in no form.
-        """
-        import onnx
-
-        out, wanted = [], dict(shapes)
-        for e in entries:
-            if e.name not in self._border.foreign:
-                out.append(e)
-                continue
-            kind = kind_text(e.type)
-            if not is_packed(kind):
-                raise UnsupportedError(f"input {e.name!r} is of the type {kind}")
-            made = onnx.ValueInfoProto(name=e.name)
-            t = made.type.tensor_type
-            if kind == STRING:
-                t.CopyFrom(e.type.tensor_type)
-                if e.name in wanted:
-                    wanted[e.name] = (*wanted[e.name], None)
-            t.elem_type = _UINT8
-            if kind != STRING or t.HasField("shape"):
-                t.shape.dim.add().dim_param = f"{e.name}_bytes"
-            self.packed_kinds[e.name] = kind
-            out.append(made)
+        """As `plain_entries`, whose types are kept."""
+        out, wanted, kinds = plain_entries(entries, shapes)
+        self.packed_kinds |= kinds
         return out, wanted
 
     def weights(self, graph: Any) -> list[Any]:

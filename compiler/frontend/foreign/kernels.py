@@ -6,13 +6,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from compiler.frontend.foreign.border import Border, declared_kinds
 from compiler.frontend.foreign.handing import kind_text
 from compiler.frontend.foreign.session import ENGINE, missing
+from compiler.frontend.function_body import has_body
 from compiler.frontend.local_functions import all_nodes
+from compiler.frontend.node import CONVERTERS
+from compiler.frontend.schema import operator_key
 
 _OPEN = 2**31 - 1
 """The last version of a kernel that is there for its operator's newest version alone."""
 _Key = tuple[str, str]
+
+
+def is_refused(node: Any, opset: int) -> bool:
+    """Whether a node's operator has no converter, and the standard does not define it by others."""
+    return operator_key(node) not in CONVERTERS and not has_body(node.op_type, opset, node.domain)
+
+
+def advice_for(model: Any, opset: int, at: Any = None) -> str:
+    """How a model that is refused could be run, as the end of a sentence; empty if we know of no
+    way.
+
+    Args:
+        model, opset: the ModelProto, and the version of the default domain by which it is read.
+        at: the node that is refused, if it is one whose operator we have.
+    """
+    kinds = declared_kinds(model.graph)
+    border = Border(model.graph, kinds, lambda n: is_refused(n, opset))
+    nodes = [n for n in model.graph.node if n is at or border.is_seed(n)]
+    versions = {o.domain: int(o.version) for o in model.opset_import}
+    return advice(nodes, {**versions, "": opset}, kinds) if nodes else ""
 
 
 def advice(nodes: Iterable[Any], versions: Mapping[str, int], kinds: Mapping[str, Any]) -> str:
@@ -26,7 +50,10 @@ def advice(nodes: Iterable[Any], versions: Mapping[str, int], kinds: Mapping[str
     """
     if missing() or not all(_has_kernel(n, versions, kinds) for n in _with_inner(nodes)):
         return ""
-    return f"; engines=[{ENGINE!r}] hands such nodes to onnxruntime, which can run them"
+    return (
+        f"; engines=[{ENGINE!r}] (--engine {ENGINE}) hands such nodes to onnxruntime, which can "
+        "run them"
+    )
 
 
 def _with_inner(nodes: Iterable[Any]) -> Iterator[Any]:
