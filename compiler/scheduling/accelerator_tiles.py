@@ -8,8 +8,9 @@ its other half is computed with. A tile that is in a slot already is not loaded 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.errors import UnsupportedError
@@ -165,44 +166,37 @@ def cycles(c: Convolution, t: Tile, d: Design) -> int:
     if t.slots == 1:
         return int(load + work + store)
     bus = on_bus + on_bus_weights + made * d.input_bytes / d.bandwidth
-    steps = outs * pixels * ins
-    first = load / max(steps, 1) + store / (outs * pixels)
-    return int(max(load, work, store, bus) + first)
+    tile = (
+        r.data * d.input_bytes + r.weights * d.weight_bytes + r.results * d.input_bytes
+    ) / d.bandwidth
+    return int(max(load, work, store, bus) + tile + (t.ins + 2) * d.latency)
 
 
-def tiles(c: Convolution, d: Design, most: int = 8) -> list[Tile]:
+def tiles(c: Convolution, d: Design, most: int = 24) -> list[Tile]:
     """The most promising tiles, best first.
 
     Raises:
         UnsupportedError: a buffer cannot hold one tile; says how many bytes that needs.
     """
-    best = sorted(_fitting(c, d), key=lambda t: (cycles(c, t, d), t.slots, str(t)))
+    best = heapq.nsmallest(
+        most, _fitting(c, d), key=lambda t: (cycles(c, t, d), t.slots, t.pixels_first)
+    )
     if not best:
         raise UnsupportedError(_too_large(c, d))
-    found: dict[tuple[object, ...], Tile] = {}
-    for t in best:
-        found.setdefault((t.outs, t.ins, t.columns, t.slots, t.pixels_first), t)
-        if len(found) == most:
-            break
-    return list(found.values())
+    return best
 
 
 def _fitting(c: Convolution, d: Design) -> Iterator[Tile]:
     tall, wide = c.out_size
-    rows = cuts(tall)
     for slots in (2, 1):
         for outs in cuts(c.outs):
             for ins in [outs] if c.apart else cuts(c.ins):
                 for columns in cuts(wide)[:6]:
-                    for first in (False, True):
-                        fitting = (
-                            t
-                            for n in rows
-                            if room(c, t := Tile(n, columns, outs, ins, slots, first)).fits(
-                                d, slots
-                            )
-                        )
-                        yield from (t for _, t in zip(range(2), fitting, strict=False))
+                    for rows in cuts(tall):
+                        plain = Tile(rows, columns, outs, ins, slots)
+                        if room(c, plain).fits(d, slots):
+                            yield plain
+                            yield replace(plain, pixels_first=True)
     smallest = Tile(1, 1, 1, 1, 1)
     if room(c, smallest).fits(d, 1):
         yield smallest

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from compiler.errors import UnsupportedError, unknown
+from compiler.types.dtypes import format_dtype
 
 KIND = "accel"
 """The first word of the texts of such targets."""
@@ -96,6 +97,7 @@ class Design:
 
         Raises:
             UnsupportedError: an unknown option, a bad value, or a buffer without room for one tile.
+        DtypelabError: there is no such format.
         """
         words = text.split()
         types = {f.name: f.type for f in fields(Design)}
@@ -132,14 +134,20 @@ class Design:
         return self.accumulator.endswith("_saturate")
 
     @property
+    def data_bits(self) -> int:
+        """Bits of a number of data, and of a result."""
+        return 8 if self.integer else format_dtype(self.format).bits
+
+    @property
     def input_bytes(self) -> int:
         """Bytes of a vector of data, and of results."""
-        return self.block
+        return -(-self.block * self.data_bits // 8)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of a block of weights."""
-        return -(-self.block * self.block * self.weight_bits // 8)
+        bits = self.weight_bits if self.integer else self.data_bits
+        return -(-self.block * self.block * bits // 8)
 
     @property
     def acc_bytes(self) -> int:

@@ -30,7 +30,7 @@ def places(c: Convolution, d: Design) -> tuple[Places, int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def best_tile(c: Convolution, d: Design, most: int = 6) -> tuple[Tile, Report]:
+def best_tile(c: Convolution, d: Design, most: int = 24) -> tuple[Tile, Report]:
     """The quickest tile, and what it costs.
 
     Raises:
