@@ -28,6 +28,7 @@ from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.program import Program
 from compiler.symbolic import Index, Var
 from compiler.symbolic.quasi import function_of
+from compiler.target.accelerator import KIND
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, Type
@@ -119,7 +120,7 @@ class Executable:
     def emulated(self) -> str:
         """The emulator that it runs on, whose times say nothing of a real machine's; empty: its
         times are what they are."""
-        return ""
+        return "simulator" if self.target.kind == KIND else ""
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

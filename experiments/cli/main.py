@@ -26,6 +26,7 @@ from .bench import bench
 from .cache import cache
 from .compare import compare
 from .costs import costs
+from .cycles import cycles
 from .dtype import dtype
 from .export import export
 from .gap import gap
@@ -79,8 +80,9 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 
 for verb in (
-    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, costs, dtype),
-    *(export, targets, serve, devices, train, sweep, schema, table, report, reproduce, zoo, cache),
+    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, costs, cycles),
+    *(dtype, export, targets, serve, devices, train, sweep, schema, table, report, reproduce),
+    *(zoo, cache),
 ):
     cli.add_command(verb)
 

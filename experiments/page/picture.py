@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _COSTS = (
     *("latency_ms_median", "size_bytes", "activation_bytes", "traffic_bytes", "macs"),
     *("bit_operations", "energy_uj", "energy_memory_uj", "speedup_vs_fp32"),
-    *("mac_gates", "mac_area_um2", "accumulator_bits"),
+    *("mac_gates", "mac_area_um2", "accumulator_bits", "cycles"),
 )
 #: What a picture may have across -> its name, and whether less of it is better.
 COSTS = {name: (heading(name), meaning(name).lower_is_better is True) for name in _COSTS}

@@ -265,6 +265,19 @@ MEANINGS: dict[str, Meaning] = {
         "Instructions of a call, where an emulator counts them: they are no cycles.",
         True,
     ),
+    "cycles": Meaning(
+        "cycles",
+        "",
+        "Cycles of an accelerator that is simulated, for one input; what it lacks, and this "
+        "machine computes, takes none of them.",
+        True,
+    ),
+    "utilization": Meaning(
+        "utilization",
+        "",
+        "The network's MACs of those that the accelerator's multipliers could have made meanwhile.",
+        False,
+    ),
     "engine": Meaning(
         "engine",
         "",

@@ -60,7 +60,7 @@ COLUMNS = (
     # Version 9.
     *("machine", "emulated", "instructions"),
     # Version 10.
-    *("engine", "engine_nodes"),
+    *("engine", "engine_nodes", "cycles", "utilization"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.

@@ -138,8 +138,10 @@ def not_finite_note(row: Mapping[Any, Any]) -> str:
 
 
 def _time(row: Mapping[Any, Any]) -> str:
-    """Milliseconds, or millions of instructions of a machine whose time says nothing."""
+    """Milliseconds, or millions of instructions or cycles of a machine whose time says nothing."""
     if row["emulated"] == "yes":
+        if _is_count(row["cycles"]):
+            return _number(row["cycles"], "{:.3f}M cyc", 1e-6)
         return _number(row["instructions"], "{:.2f}M ins", 1e-6) or "emulated"
     return _number(row["latency_ms_median"], "{:.3f}")
 

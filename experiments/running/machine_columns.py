@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler.target.accelerator import KIND
 from experiments.results.schema import Value
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def emulator_of(executable: Executable) -> str:
 
 
 def machine_columns(executable: Executable) -> dict[str, Value]:
-    """`machine` and `emulated`: what runs the code, and whether its times say nothing."""
+    """`machine` and `emulated`: what runs the code, and whether its times say nothing; of an
+    accelerator also `cycles` and `utilization`."""
     from compiler.runtime.elsewhere import ElsewhereExecutable
     from experiments.devices.executable import DeviceExecutable
 
@@ -27,7 +29,18 @@ def machine_columns(executable: Executable) -> dict[str, Value]:
         name = executable.machine.name
     elif isinstance(executable, DeviceExecutable):
         name = executable.machine
-    return {"machine": name, "emulated": "yes" if emulator else "no"}
+    columns: dict[str, Value] = {"machine": name, "emulated": "yes" if emulator else "no"}
+    return {**columns, **_cost_columns(executable)}
+
+
+def _cost_columns(executable: Executable) -> dict[str, Value]:
+    """`cycles` and `utilization`, of an accelerator; none of others."""
+    if getattr(getattr(executable, "target", None), "kind", "") != KIND:
+        return {}
+    from compiler.engines.accelerator import cost
+
+    found = cost(executable)
+    return {} if found is None else {"cycles": found.cycles, "utilization": found.utilization}
 
 
 def instructions_of(executable: Executable) -> int | None:

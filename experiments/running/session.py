@@ -225,13 +225,14 @@ class Session:
         kept of them, where they are judged a batch at a time."""
         apart = in_batches(cell, self._data(cell))
         model = (cell.model.path, model_files.importing_with())
-        place = (*model, cell.target, cell.threads, cell.device)
+        place = (*model, cell.reference_target, cell.threads, cell.device)
         key = (*place, cell.dataset_sha256, cell.output, apart)
         if self._baseline is None or self._key != key:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]
             with activity.at("float32", users=False):
-                network = _Network(self._prepare(replace(cell, scheme=_FLOAT32, engine="")))
+                here = replace(cell, target=cell.reference_target)
+                network = _Network(self._prepare(replace(here, scheme=_FLOAT32, engine="")))
                 outputs = References() if apart else network.outputs(x)
                 self._baseline, self._key = (network, outputs), key
         return self._baseline

@@ -111,7 +111,7 @@ def _work(
     s, own, work = cell.settings, not cell.is_baseline, Work()
     count = images[cell.model.sha256, cell.dataset_sha256]
     apart = in_batches(cell, fed)
-    place = (cell.target, cell.threads, cell.device)
+    place = (cell.reference_target, cell.threads, cell.device)
     model = (cell.model.path, model_files.importing_with())
     key = (*model, cell.dataset_sha256, *place, cell.output, apart)
     per = batch_of_tokens(cell, fed, fixed, count) if apart else None

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from compiler.target.accelerator import KIND
 from experiments.data.datasets import Dataset
 from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
@@ -114,7 +115,14 @@ class Cell:
     @property
     def is_baseline(self) -> bool:
         """Whether it is float32 as we compute it, which others are measured beside."""
-        return self.scheme.kind == "float32" and not self.engine
+        own = not self.engine and self.target == self.reference_target
+        return self.scheme.kind == "float32" and own
+
+    @property
+    def reference_target(self) -> str:
+        """What computes the float32 that it is judged by: its target, or this machine beside an
+        accelerator."""
+        return "llvm" if self.target.split()[:1] == [KIND] else self.target
 
     @property
     def config_hash(self) -> str:

@@ -36,7 +36,7 @@ def test_columns_are_those_of_the_contract() -> None:
     cost_source mac_gates mac_area_um2 energy_mac_uj energy_other_uj
     accumulator_bits accumulator_data_bits accumulator_node
     machine emulated instructions
-    engine engine_nodes
+    engine engine_nodes cycles utilization
     """
     assert list(COLUMNS) == contract.split() + added.split()
 

@@ -72,6 +72,7 @@ class LayerReport:
         shape, tile: what was computed, and how it was cut.
         macs: products that the network asks for; blocks that channels do not fill have more.
         report: cycles.
+        stream: the instructions, as they are encoded.
     """
 
     name: str
@@ -79,6 +80,7 @@ class LayerReport:
     tile: Tile
     macs: int
     report: Report
+    stream: Array
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class Layer:
         if (height, width) not in self.reports:
             w, (tall, wide) = self.weights, plan.shape.out_size
             macs = int(w.weights.size) * tall * wide
-            found = LayerReport(w.name, plan.shape, plan.tile, macs, report)
+            found = LayerReport(w.name, plan.shape, plan.tile, macs, report, plan.stream)
             self.reports[height, width] = found
 
     @cached_property
