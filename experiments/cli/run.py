@@ -36,6 +36,7 @@ from .common import (
     shape_option,
     target_options,
 )
+from .places import Places, echo_places, place_facts, place_option
 
 
 @click.command(short_help="Run a model on inputs from a file.")
@@ -45,6 +46,7 @@ from .common import (
 @format_options
 @target_options
 @engine_options
+@place_option
 @click.option("--output", type=click.Path(path_type=Path), metavar="Y.npz", help="Save results.")
 @outputs_option(text="Compute only this output.")
 @json_option
@@ -59,6 +61,7 @@ def run(
     threads: int,
     engines: Sequence[str],
     engine_costs: str,
+    places: Sequence[str],
     output: Path | None,
     chosen: Sequence[str],
     as_json: bool,
@@ -72,15 +75,19 @@ def run(
     Results that the model declares as bfloat16, or as another type that numpy does not have, are
     saved as the same numbers in float32, int8 or uint8; --input takes them back.
 
+    --place has devices compute nodes of the network, and whatever else copies the fewest bytes
+    then; the rest is the target's.
+
     Example: dtypelab run mnist_mlp --input mnist1k --dtype bfloat16 --output y.npz
     """
     check_outputs([output], [*model_files.files_of(model), file])
+    placed = Places.read(places)
     scheme = schemes.number_format(dtype, accumulate, lowering)
     wanted = chosen_engines(engines, engine_costs)
     feed = load_feed(model, file, shapes)
     first = one_call(model, feed)
-    module = pipeline.retype(load_static(model, first.call(), chosen), scheme)
-    executable = pipeline.build(module, scheme, target, threads, engines=wanted)
+    module = placed.apply(pipeline.retype(load_static(model, first.call(), chosen), scheme))
+    executable = pipeline.build(module, scheme, placed.target(target), threads, engines=wanted)
 
     def call(part: Feed) -> list[pipeline.Array]:
         results = executable(part.call())
@@ -99,11 +106,12 @@ def run(
     described = {name: _described(array) for name, array in outputs.items()}
     if as_json:
         facts = {"model": model, "dtype": dtype, **lowering_facts(executable)}
-        facts |= engine_facts(executable, wanted)
+        facts |= {**engine_facts(executable, wanted), **place_facts(executable)}
         print_json({**facts, "outputs": described, "saved": str(output or "")})
         return
     echo_lowering(executable)
     echo_engines(executable)
+    echo_places(executable)
     for name, facts in described.items():
         figures = (f"{key} {facts[key]:.6g}" for key in ("min", "max", "mean") if key in facts)
         say(f"{name}: {facts['dtype']}{facts['shape']}  {'  '.join(figures) or 'empty'}")

@@ -175,13 +175,14 @@ def retype(module: IRModule, scheme: Scheme) -> IRModule:
 def build(
     module: IRModule,
     scheme: Scheme,
-    target: str = "llvm",
+    target: str | Mapping[str, str] = "llvm",
     threads: int = 1,
     device: Device | None = None,
     engines: EngineChoice = OURS,
 ) -> Executable:
-    """Compile a module that is in `scheme`, for this machine or for a device; what `engines` can
-    compute is theirs.
+    """Compile a module that is in `scheme`, for this machine, for several targets (see
+    `compiler.build`), or, with one target, for a device that measures; what `engines` can compute
+    is theirs.
 
     Raises:
         DtypelabError: an operator or a format has no lowering for the target, the device does not
@@ -190,7 +191,7 @@ def build(
     import compiler
 
     lowering = cast("str | None", scheme.option("lowering"))
-    if device is not None:
+    if device is not None and isinstance(target, str):
         if engines.names:
             raise UnsupportedError(
                 f"engine {engines.names[0]!r} runs in this process, not on a device: leave out one"
