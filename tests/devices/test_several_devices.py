@@ -123,12 +123,19 @@ def test_random_programs_copy_what_was_planned(program: Program) -> None:
 
 
 FIRST = ("mnist_mlp", "int8", "wasm32 -runner=wasmtime")
+"""What the first tier runs of `test_networks`."""
+NETWORKS = [
+    pytest.param(
+        name, fmt, t.values[0], id=f"{name}-{fmt}-{t.id}",
+        marks=t.marks if (name, fmt, t.values[0]) == FIRST else (*t.marks, pytest.mark.thorough),
+    )
+    for name in ("mnist_mlp", "mnist_dwsep")
+    for fmt in ("int8", "posit16_es1", "float8_e4m3fn")
+    for t in (pytest.param("llvm", id="llvm"), *EMULATED)
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["llvm", *EMULATED])
-@pytest.mark.parametrize("fmt", ["int8", "posit16_es1", "float8_e4m3fn"])
-@pytest.mark.parametrize("name", ["mnist_mlp", "mnist_dwsep"])
-@pytest.mark.sampled(10)
+@pytest.mark.parametrize(("name", "fmt", "target"), NETWORKS)
 def test_networks(name: str, fmt: str, target: str) -> None:
     """Every other layer elsewhere: the bits of one device."""
     mod, x = network(name, fmt), images(100, 3)
