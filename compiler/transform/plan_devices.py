@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from compiler.errors import ConfigError, InputError, UnsupportedError, VerifyError, unknown
 from compiler.ir.devices import DEVICE, DEVICE_COPY, HOST, ON_DEVICE, is_called, placements
+from compiler.ir.draws import drawn, may_round
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -149,6 +150,7 @@ class _Plan:
         taken: set[str],
     ):
         self.f, self.devices, self.made, self.taken = f, devices, made, taken
+        self.draws = drawn(f) is not None
         self.readers = uses(f)
         self.group = _groups(f)
         self.heads = sorted(set(self.group))  # positions of what computes a value
@@ -199,6 +201,8 @@ class _Plan:
             return "it is no operator"
         if op.effect or op.callee or op is MATCH_SHAPE or op is ASSUME:
             return f"{op.name} does more than compute a value"
+        if self.draws and any(map(may_round, members)):
+            return "its random bits are drawn by a parameter of main"
         if isinstance(atom_type(b.var), TupleType):
             if any(r is None or r not in members for r in self.readers.get(b.var, ())):
                 return "its results are read as a tuple"

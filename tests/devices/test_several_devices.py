@@ -160,6 +160,47 @@ def test_a_format_of_integers_crosses_as_codes() -> None:
     assert dev.log.count("run @dev_0") == 1
 
 
+def test_random_roundings_are_those_of_one_device() -> None:
+    mod, x = network("mnist_mlp", "float32"), images(0, 2)
+    mod = datatypes.change_dtype(mod, "float32", "bfloat16_stochastic")
+    exe = compiler.build(compiler.place(mod, {"node_relu": "dev"}), target=on("llvm"))
+    assert exe.placements
+    same(exe(x), compiler.build(mod)(x))
+
+
+def test_what_draws_random_bits_is_the_hosts() -> None:
+    text = """
+def @main(%x: Tensor[(2, 4), float32], %draw: Tensor[(), int64], draw="draw") {
+  %a = nn.relu(%x);
+  %b = add(%a, %x);
+  %c = exp(%b);
+  %c
+}
+"""
+    mod = datatypes.change_dtype(compiler.parse(text), "float32", "bfloat16_stochastic")
+    said = r"device 'dev' cannot compute %b.*: its random bits are drawn by a parameter of main"
+    with pytest.raises(compiler.UnsupportedError, match=said):
+        compiler.build(compiler.place(mod, {"b": "dev"}), target=on("llvm"))
+
+
+def test_what_reads_nothing() -> None:
+    text = """
+def @main(%x: Tensor[(2,), float32]) {
+  %a = exp(2.0float32);
+  %a1 = annotation.on_device(%a, device="dev");
+  %b = add(%a1, %x);
+  %b1 = annotation.on_device(%b, device="host");
+  %b1
+}
+"""
+    mod, x = compiler.parse(text), np.ones(2, np.float32)
+    for context in (compiler.PassContext(), compiler.PassContext(opt_level=0)):
+        with context:
+            exe = compiler.build(mod, target=on("llvm"))
+            np.testing.assert_allclose(exe(x), compiler.evaluate(mod, x), rtol=1e-6)
+            assert [p.nodes for p in exe.placements] in ([], [("a",)])
+
+
 def test_threads_have_values_of_their_own() -> None:
     mod = compiler.parse(TEXT)
     exe = compiler.build(mod, target=on("llvm"), threads=2)
