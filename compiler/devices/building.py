@@ -37,8 +37,7 @@ def built_on_devices(mod: IRModule, targets: Targets, alone: Compile, rest: Comp
     planned = _planned(mod, devices)
     main, holder = linked(planned, devices)
     exe = rest(main, host)
-    exe.placements, exe.copied = placements(planned), holder.copied
-    exe.runners = (exe.runners, holder)
+    exe.placements, exe.copied, exe.devices = placements(planned), holder.copied, holder
     return exe
 
 

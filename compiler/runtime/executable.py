@@ -63,6 +63,7 @@ class Executable:
         decisions: what was measured of them, if costs decided.
         runners: what keeps their runners registered.
         placements: what devices compute of it.
+        devices: what keeps that registered.
         copied: `count` and `bytes` of what it has copied between the host and devices; None: it is
             for a single target.
     """
@@ -74,6 +75,7 @@ class Executable:
     decisions: tuple[Decision, ...] = ()
     runners: object = None
     placements: tuple[Placement, ...] = ()
+    devices: object = None
     copied: Copied | None = None
 
     def __init__(

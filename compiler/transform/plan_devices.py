@@ -237,8 +237,10 @@ class _Plan:
                 self._on_host(members)
             else:
                 self._region(device, members)
-        results = [self.there(r, HOST) if isinstance(r, Var) else r for r in f.results]
-        return f.with_body(self.out, results)
+        for r in f.results:
+            if isinstance(r, Var):
+                self.there(r, HOST)
+        return f.with_body(self.out, f.results)
 
     def _runs(self) -> list[tuple[str, set[int]]]:
         """What devices compute in turn, each as much as it can before another goes on."""
@@ -262,29 +264,33 @@ class _Plan:
         return runs
 
     def there(self, v: Var, device: str) -> Var:
-        """A value of `main` where a device can read it: copied, if it is elsewhere."""
+        """A value of `main` where a device can read it: copied, if it is elsewhere. On the host it
+        keeps its name, which results are known by."""
         home = self.where[self.of[v]] if v in self.of else HOST
-        if home == device or not isinstance(v.type, TensorType):
+        if device == home == HOST or not isinstance(v.type, TensorType):
             return v
         if (v, device) not in self.at:
-            source = v if device == HOST else self.there(v, HOST)
-            new = Var(unique(f"{v.name}_{device}", self.names), v.type)
-            src, dst = (home, HOST) if device == HOST else (HOST, device)
-            self.out.append(Binding(new, copy_of(source, src, dst), self._origins(v)))
-            self.at[v, device] = new
+            if device == HOST:
+                self.out.append(Binding(v, copy_of(self.at[v, home], home, HOST), self._origins(v)))
+                self.at[v, device] = v
+            else:
+                source = self.there(v, HOST)
+                new = self.at[v, device] = self._named(v, device)
+                self.out.append(Binding(new, copy_of(source, HOST, device), self._origins(v)))
         return self.at[v, device]
+
+    def _named(self, v: Var, device: str) -> Var:
+        return Var(unique(f"{v.name}_{device}", self.names), v.type)
 
     def _origins(self, v: Var) -> tuple[str, ...]:
         return next((b.origins for b in self.f.bindings if b.var is v), ())
 
     def _on_host(self, members: Sequence[Binding]) -> None:
         for b in members:
-            new: dict[Var, Atom] = {
-                a: self.there(a, HOST) for a in operands(b.value) if isinstance(a, Var)
-            }
-            moved = {a: x for a, x in new.items() if a is not x}
-            value = substitute(b.value, moved)
-            self.out.append(b if value is b.value else replace(b, value=value))
+            for a in operands(b.value):
+                if isinstance(a, Var):
+                    self.there(a, HOST)
+            self.out.append(b)
 
     def _region(self, device: str, members: Sequence[Binding]) -> None:
         inside = {id(b) for b in members}
@@ -302,13 +308,15 @@ class _Plan:
         self.made[name] = f
         call = Call(GlobalVar(name, f.type), tuple(self.there(a, device) for a in args))
         origins = tuple(dict.fromkeys(o for b in members for o in b.origins))
+        for v in results:
+            self.at[v, device] = self._named(v, device)
         if len(results) == 1:
-            self.out.append(Binding(results[0], call, origins))
+            self.out.append(Binding(self.at[results[0], device], call, origins))
             return
         whole = Var(unique(name, self.names), TupleType(tuple(map(tensor_type, results))))
         self.out.append(Binding(whole, call, origins))
         for k, v in enumerate(results):
-            self.out.append(Binding(v, TupleGetItem(whole, k), self._origins(v)))
+            self.out.append(Binding(self.at[v, device], TupleGetItem(whole, k), self._origins(v)))
 
 
 def copy_of(v: Var, src: str, dst: str) -> Call:

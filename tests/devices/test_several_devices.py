@@ -281,7 +281,9 @@ def test_too_few_results() -> None:
 def test_results_of_a_wrong_size() -> None:
     dev = Simulated("dev")
     dev.broken = lambda found: [dev.put(np.zeros((2, 9), np.float32)) for _ in found]
-    said = "device 'dev' (node b) giving back %b: it is float32[2, 9], and should be float32[3, 4]"
+    said = (
+        "device 'dev' (node b) giving back %b_dev: it is float32[2, 9], and should be float32[3, 4]"
+    )
     assert failing(dev) == said
 
 
@@ -365,8 +367,8 @@ def test_what_runs_on_several_devices_is_neither_saved_nor_exported(tmp_path: Pa
     ("change", "message"),
     [
         (('device_copy(%a, src="host", dst="dev")', "nn.relu(%a)"),
-         "%a_dev is on device 'host', and %b reads it on 'dev': copy it by device_copy"),
-        (("(%l_host,", "(%l,"), "%l is on device 'dev', and a result of main reads it on 'host'"),
+         "%a_dev is on device 'host', and %b_dev reads it on 'dev': copy it by device_copy"),
+        (("(%l,", "(%l_dev,"), "%l_dev is on device 'dev', and a result of main reads it on 'ho"),
         (('src="host", dst="dev"', 'src="dev", dst="host"'), "%a is on device 'host', and %a_dev"),
         (('dst="dev"', 'dst="dve"'), "unknown device 'dve'; did you mean 'dev'"),
         (('device="dev"', 'device="dve"'), "unknown device 'dve'; did you mean 'dev'"),
