@@ -1,10 +1,10 @@
 """The tuning log: JSON lines, one per workload that a choice made faster.
 
 A line is a record when it is a JSON object with `"tuning": 1`. Other lines (comments, blank ones,
-records of other versions, a line that a killed process left half written) are passed over; a record
-with missing or wrong fields is an error that names its line. Records hold for the target,
-instruction set and CPU they were measured on, and only there. Of several for one workload the last
-one counts.
+records of other versions, what was tried (`compiler.tuning.trials`), a line that a killed process
+left half written) are passed over; a record with missing or wrong fields is an error that names its
+line. Records hold for the target, instruction set and CPU they were measured on, and only there: a
+log of other CPUs alone is refused. Of several for one workload the last one counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,18 @@ def summary(f: PrimFunc) -> str:
     return head.removeprefix("primfunc @").removesuffix(" {")
 
 
+def structure_key(f: PrimFunc) -> str:
+    """16 hexadecimal digits for what loop nests of other extents have in common: the loops without
+    their numbers. Stages of equal structures have equal names."""
+    return digest(_NUMBER.sub("#", _LITERAL.sub(r"\1(#)", str(f))))
+
+
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\b")
+
 VERSION = 1
+TRIAL = "trial"
+"""The field of lines that say what was tried, which are no records."""
+_TRIAL_LINE = f'{{"{TRIAL}":'
 CONFIG = "tune.log"
 """The option of PassContext that names a log."""
 
@@ -130,14 +141,17 @@ def read_log(path: str | os.PathLike[str]) -> list[Record]:
     lines = read_text(path, "the tuning log").splitlines()
     records, known = [], False
     for number, line in enumerate(lines, 1):
+        if line.startswith(_TRIAL_LINE):  # most lines, which no build needs read
+            known = True
+            continue
         try:
             content = json.loads(line)
         except (ValueError, RecursionError):  # numbers of too many digits, nested too deep
             continue
-        if not isinstance(content, dict) or "tuning" not in content:
+        if not isinstance(content, dict) or content.keys().isdisjoint(("tuning", TRIAL)):
             continue
         known = True
-        if content["tuning"] != VERSION:
+        if content.get("tuning") != VERSION:
             continue
         try:
             records.append(Record.from_json(content))
@@ -273,10 +287,21 @@ def active_digest() -> str:
 
 
 def active_history(target: Target) -> History | None:
-    """The records in use that hold for a target (see `active_source`)."""
+    """The records in use that hold for a target (see `active_source`).
+
+    Raises:
+        ConfigError: they are all of other CPUs than the one that this build is for.
+    """
     source = active_source()
     if source is None:
         return None
     if isinstance(source, tuple):
         return History(source, target, "the tuner")
-    return History(read_log(source), target, str(source))
+    records, here = read_log(source), machine_cpu()
+    others = sorted({r.cpu for r in records} - {here})
+    if others and all(r.cpu != here for r in records):
+        raise ConfigError(
+            f"{source} was measured on {', '.join(others)} and says nothing of {here}: tune here, "
+            f"`dtypelab tune --transfer {source}` tries its choices first"
+        )
+    return History(records, target, str(source))
