@@ -52,7 +52,7 @@ def register_pattern_table(engine: str, patterns: Sequence[CompositePattern]) ->
     """Let `engine` be what these patterns are handed to, in the order in which they are tried.
 
     Raises:
-        ConfigError: two patterns have one name.
+        ConfigError: two patterns have one name, or are one: the second would never be taken.
     """
     names = [p.name for p in patterns]
     twice = sorted({n for n in names if names.count(n) > 1})
@@ -60,6 +60,13 @@ def register_pattern_table(engine: str, patterns: Sequence[CompositePattern]) ->
         raise ConfigError(
             f"engine {engine!r} has several patterns called {twice[0]!r}: give each its own name"
         )
+    for k, p in enumerate(patterns):
+        for q in patterns[:k]:
+            if q.pattern is p.pattern and q.check is p.check and q.custom >= p.custom:
+                raise ConfigError(
+                    f"engine {engine!r} has one pattern as {q.name!r} and {p.name!r}, which would "
+                    "never be taken: leave out one"
+                )
     _tables[engine] = tuple(patterns)
 
 

@@ -10,6 +10,7 @@ pattern why it does not apply, and which it gave way to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from compiler.ir.expr import (
     Binding,
@@ -36,6 +37,14 @@ from compiler.pattern.tables import CompositePattern, pattern_table
 from compiler.transform.instantiate import brings_sizes
 from compiler.transform.outline import outlined
 from compiler.types.tensor_types import TensorType, TupleType
+
+
+@dataclass(frozen=True)
+class Overlap(Refusal):
+    """A pattern that fits, and gave way to a composite of the pattern `taken`, which was asked
+    first."""
+
+    taken: str
 
 
 class AnnotateTarget(FunctionPass):
@@ -68,6 +77,11 @@ class AnnotateTarget(FunctionPass):
                 through_nested(f, lambda g: _Annotator(g, self.tables, refusals).run())
         return refusals
 
+    def overlaps(self, mod: IRModule) -> list[Overlap]:
+        """Where several patterns fit, and which of them was taken: that of the engine that is named
+        first, of one engine the first of its table."""
+        return [r for r in self.explain(mod) if isinstance(r, Overlap)]
+
 
 class _Annotator:
     def __init__(
@@ -87,16 +101,18 @@ class _Annotator:
         for engine, table in self.tables.items():
             for p in table:
                 for b in reversed(self.f.bindings):
-                    reason = self.claim(f"{engine}.{p.name}", p, b)
+                    name = f"{engine}.{p.name}"
+                    reason = self.claim(name, p, b)
+                    if isinstance(reason, str):
+                        reason = Refusal(name, b.var.name, reason)
                     if reason is not None and self.refusals is not None:
-                        name = f"{engine}.{p.name}"
-                        self.refusals.append(Refusal(name, b.var.name, reason))
+                        self.refusals.append(reason)
         if not self.made:
             return self.f
         kept = (b for b in self.f.bindings if b.var in self.made or b.var not in self.claimed)
         return self.f.with_body([self.made.get(b.var, b) for b in kept], self.f.results)
 
-    def claim(self, name: str, p: CompositePattern, b: Binding) -> str | None:
+    def claim(self, name: str, p: CompositePattern, b: Binding) -> Refusal | str | None:
         """Make a composite that ends at `b`; or the reason why not."""
         found = match(p.pattern, b.var, self.scope)
         if isinstance(found, Mismatch):
@@ -104,23 +120,19 @@ class _Annotator:
         members = sorted(found.bindings, key=lambda m: self.place[m.var])
         if not members or members[-1] is not b:
             return f"{b.var!r} is no operator of the pattern"
-        for reason in (self.overlap(members), self.unfit(members, b), unknown_numbers(p, members)):
-            if reason is not None:
-                return reason
-        if (reason := p.check(found)) is not None:
+        if reason := self.unfit(members, b) or unknown_numbers(p, members) or p.check(found):
             return reason
         f, args = outlined(members, (b.var,), {COMPOSITE: name})
         if brings_sizes(f):
             return f"{b.var!r} has sizes that its operands do not tell"
+        for m in members:
+            if m.var in self.claimed:
+                taken = self.claimed[m.var]
+                said = f"{m.var!r} is in a composite {taken}, which was asked first"
+                return Overlap(name, b.var.name, said, taken)
         origins = tuple(dict.fromkeys(o for m in members for o in m.origins))
         self.made[b.var] = Binding(b.var, Call(f, args), origins)
         self.claimed.update((m.var, name) for m in members)
-        return None
-
-    def overlap(self, members: Sequence[Binding]) -> str | None:
-        for m in members:
-            if m.var in self.claimed:
-                return f"{m.var!r} is in a composite {self.claimed[m.var]}, which was asked first"
         return None
 
     def unfit(self, members: Sequence[Binding], last: Binding) -> str | None:

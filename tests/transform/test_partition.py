@@ -217,6 +217,25 @@ def @main(%x: Tensor[(4,), float32]) {
     ):
         reasons = [str(r) for r in AnnotateTarget(order).explain(mod)]
         assert any(r.startswith(said) for r in reasons), reasons
+        found = AnnotateTarget(order).overlaps(mod)
+        assert {str(r) for r in found} == {r for r in reasons if "asked first" in r}
+        assert all(r.taken in str(r) for r in found)
+    assert [(r.rule, r.value, r.taken) for r in AnnotateTarget("left").overlaps(mod)] == [
+        ("left.relu", "b", "left.add_relu"),
+        ("left.add", "a", "left.add_relu"),
+    ]
+
+
+def test_a_table_has_no_pattern_twice() -> None:
+    relu = is_op("nn.relu")
+    for second, said in (
+        (CompositePattern("relu", is_op("exp")), "several patterns called 'relu'"),
+        (CompositePattern("other", relu), "one pattern as 'relu' and 'other', which would never"),
+    ):
+        with pytest.raises(compiler.ConfigError, match=said):
+            register_pattern_table("twice", [CompositePattern("relu", relu), second])
+    with pytest.raises(compiler.ConfigError, match="unknown engine 'twice'"):
+        AnnotateTarget("twice")
 
 
 def test_a_check_says_why_not() -> None:
