@@ -145,8 +145,6 @@ batch = 1
     rows = experiments.read_results(folder / "s.csv")
     assert set(rows["status"]) == {"ok"}, list(rows["error"])
     assert len(set(rows["config_hash"])) == len(rows)
-    again = experiments.sweep(folder / "s.toml", out=folder / "s.csv", resume=True)
-    assert list(again["config_hash"]) == list(rows["config_hash"])
     return {(r.scheme, r.engine): r for r in rows.itertuples()}
 
 
@@ -176,6 +174,8 @@ def test_the_engine_of_the_examples(tmp_path: Path) -> None:
         assert region["engine_ms"] > region["ours_ms"] > 0
         assert not region["handed"]  # numpy is slower than compiled code, by far
         assert found["float32", "matrices"].speedup_vs_fp32 < 1
+        again = experiments.sweep(tmp_path / "s.toml", out=tmp_path / "s.csv", resume=True)
+        assert set(again["config_hash"]) == {r.config_hash for r in found.values()}
     finally:
         remove_engine("matrices")
 

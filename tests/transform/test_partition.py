@@ -122,9 +122,8 @@ def cyclic(links: set[tuple[str, str]]) -> bool:
         left = {(a, b) for a, b in left if a not in free}
 
 
-@settings(max_examples=150, deadline=None)
-@given(drawn=GRAPHS, order=ORDERS)
-def test_regions_are_acyclic_and_maximal(drawn: Drawn, order: tuple[str, ...]) -> None:
+def check_regions(drawn: Drawn, order: tuple[str, ...]) -> None:
+    """No circle of regions, and none if any two neighbours were one."""
     mod = graph(drawn)
     merged = Sequential([AnnotateTarget(order), MergeCompilerRegions()])(mod)
     f = merged.main
@@ -140,9 +139,8 @@ def test_regions_are_acyclic_and_maximal(drawn: Drawn, order: tuple[str, ...]) -
         assert cyclic(joined), f"{a} and {b} could be one region:\n{merged}"
 
 
-@settings(max_examples=150, deadline=None)
-@given(drawn=GRAPHS, order=ORDERS)
-def test_every_annotated_node_is_in_one_region(drawn: Drawn, order: tuple[str, ...]) -> None:
+def check_partition(drawn: Drawn, order: tuple[str, ...]) -> None:
+    """Every annotated node is in one region, results are the same, and texts read back."""
     mod = graph(drawn)
     annotated = AnnotateTarget(order)(compiler.transform.InferType()(mod))
     names = [b.var.name for b in annotated.main.bindings if composite_of(b.value)]
@@ -169,7 +167,27 @@ def test_every_annotated_node_is_in_one_region(drawn: Drawn, order: tuple[str, .
     assert again.astext(show_meta_data=True) == text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
+@given(drawn=GRAPHS, order=ORDERS)
+def test_regions_are_acyclic_and_maximal(drawn: Drawn, order: tuple[str, ...]) -> None:
+    check_regions(drawn, order)
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn=GRAPHS, order=ORDERS)
+def test_every_annotated_node_is_in_one_region(drawn: Drawn, order: tuple[str, ...]) -> None:
+    check_partition(drawn, order)
+
+
+@pytest.mark.thorough
+@settings(max_examples=1000, deadline=None)
+@given(drawn=GRAPHS, order=ORDERS)
+def test_partitions_of_many_graphs(drawn: Drawn, order: tuple[str, ...]) -> None:
+    check_regions(drawn, order)
+    check_partition(drawn, order)
+
+
+@settings(max_examples=12, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9), order=ORDERS)
 def test_programs_with_control_flow_keep_their_results(
     plan: Plan, extra: int, order: tuple[str, ...]
@@ -184,7 +202,7 @@ def test_programs_with_control_flow_keep_their_results(
             np.testing.assert_array_equal(got, want)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9))
 def test_builds_run_the_engines(plan: Plan, extra: int) -> None:
     mod = program(plan[:5], extra)
