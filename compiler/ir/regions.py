@@ -37,10 +37,13 @@ class Region:
     nodes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        of = f": {', '.join(self.nodes)}" if self.nodes else ""
+        more = f" and {len(self.nodes) - SHOWN} more" if len(self.nodes) > SHOWN else ""
+        of = f": {', '.join(self.nodes[:SHOWN])}{more}" if self.nodes else ""
         return f"@{self.name} by {self.engine}{of}"
 
 
+SHOWN = 6
+"""Nodes that a region is printed with."""
 DECISIONS = "engine_decisions"
 """The attribute of a module that says what was measured before it was partitioned."""
 

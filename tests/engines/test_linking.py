@@ -20,7 +20,7 @@ from compiler.build import compiled
 from compiler.engines.engine import Engine, register_engine, remove_engine
 from compiler.interpret.graph import evaluate
 from compiler.ir.expr import Function, IRModule
-from compiler.ir.regions import regions
+from compiler.ir.regions import Region, regions
 from compiler.pattern import CompositePattern, is_op
 from compiler.transform import AnnotateTarget, InferType
 from compiler.types.dtypes import Array
@@ -108,6 +108,13 @@ def test_a_partitioned_module_prints_and_parses_back() -> None:
     assert compiler.structural_equal(mod, again)
     assert [str(r) for r in regions(again)] == ["@first by walking"]
     compiler.verify(mod)
+
+
+def test_a_region_prints_some_of_its_nodes() -> None:
+    nodes = tuple(f"n{k}" for k in range(8))
+    assert str(Region("r", "e", nodes[:6])) == "@r by e: n0, n1, n2, n3, n4, n5"
+    assert str(Region("r", "e", nodes)) == "@r by e: n0, n1, n2, n3, n4, n5 and 2 more"
+    assert str(Region("r", "e")) == "@r by e"
 
 
 def test_runners_go_with_their_executable(walking: Walking) -> None:
