@@ -44,8 +44,8 @@ class PartitionGraph(ModulePass):
         """The module whose functions call their regions.
 
         Raises:
-            VerifyError: composites of several engines are in one region, or a region reads what
-                only it makes possible.
+            VerifyError: composites of several engines are in one region, a region reads what only
+                it makes possible, or a region's number is none.
         """
         made: dict[str, Function] = {}
         taken = set(mod.functions)
@@ -77,7 +77,13 @@ class _Partition:
                 region = composite_of(f.bindings[g].value)
                 assert region is not None
                 if REGION in region.attrs:
-                    g = numbered.setdefault(region.attrs[REGION], g)
+                    number = region.attrs[REGION]
+                    if not isinstance(number, int) or number < 0:
+                        raise VerifyError(
+                            f"%{f.bindings[g].var.name}: {REGION} is a number of 0 or more, not "
+                            f"{number!r}"
+                        )
+                    g = numbered.setdefault(number, g)
             group.append(g)
         members: dict[int, list[int]] = {}
         for k, g in enumerate(group):

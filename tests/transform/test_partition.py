@@ -281,6 +281,14 @@ def test_a_region_that_waits_for_itself_is_refused() -> None:
         PartitionGraph()(numbered(mod))
 
 
+@pytest.mark.parametrize("number", ['"x"', "[1, 2]", "-1", "0.5"])
+def test_a_region_that_is_no_number_is_refused(number: str) -> None:
+    mod = AnnotateTarget("left")(graph([(1, 0, 0, True)]))
+    text = mod.astext(show_meta_data=True).replace('.relu"', f'.relu", region={number}')
+    with pytest.raises(compiler.VerifyError, match="region is a number of 0 or more, not"):
+        PartitionGraph()(compiler.transform.InferType()(compiler.parse(text)))
+
+
 def test_composites_of_two_engines_are_not_one_region() -> None:
     mod = AnnotateTarget(("left", "right"))(graph([(1, 0, 0, True), (2, 2, 0, True)]))
     with pytest.raises(compiler.VerifyError, match="in a region of left and right"):
