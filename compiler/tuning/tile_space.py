@@ -107,6 +107,10 @@ class TileSpace:
         def step(c: TileChoice, rng: random.Random) -> TileChoice:
             return replace(c, step=rng.choice((4, 8, 16, 32, 64, 128)))
 
+        def dot(c: TileChoice, rng: random.Random) -> TileChoice:
+            other = replace(c, dot=not c.dot)
+            return replace(other, lanes=self.free.lanes(other)[-1])
+
         def unrolled(c: TileChoice, rng: random.Random) -> TileChoice:
             return replace(c, unrolled=rng.choice(UNROLLED))
 
@@ -119,6 +123,7 @@ class TileSpace:
         free = self.free
         several = (free.extents[free.tile.lane_axis] or 1) > self.rule.lanes
         possible = {
+            dot: self.rule.dot,
             axes: bool(free.axes),
             lanes: True,
             blocks: True,
