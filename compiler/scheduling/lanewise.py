@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.nests import nest
-from compiler.scheduling.tile import reads_of, stride_of
+from compiler.scheduling.tile import is_product, reads_of, stride_of
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.target.registry import Target
-from compiler.tensor.expr import Gather, IndexValue, Load, subst, walk
+from compiler.tensor.expr import Gather, IndexValue, IntImm, Load, subst, walk
 from compiler.tensor.stmt import Buffer, For, Store, clone
 
 
 def in_lanes(s: Schedule, target: Target) -> None:
-    """Split every reduction to the largest or smallest of a row: `<stage>.lanes` finds that of each
-    lane, and the stage that of the lanes.
+    """Split every reduction to the largest or smallest of a row, and every sum of integers:
+    `<stage>.lanes` finds that of each lane, and the stage that of the lanes.
 
-    The last vector overlaps the one before, which these two do not mind.
+    The last vector overlaps the one before, which the former do not mind; sums of rows that are not
+    whole vectors stay as they are.
     """
     for stage in s.stages():
         found = s.stage_stores(stage)
@@ -28,9 +29,13 @@ def in_lanes(s: Schedule, target: Target) -> None:
 
 def _is_row(store: Store, path: tuple[For, ...], lanes: int) -> bool:
     """Whether a statement reduces one contiguous row of known length, two vectors at least, and
-    nothing else."""
+    nothing else, by what may be done in any order."""
     dtype, rank = store.buffer.dtype, len(store.idx)
-    if store.update not in ("Max", "Min") or store.init is None or len(path) != rank + 1:
+    start = store.init.value if isinstance(store.init, IntImm) else None
+    added = store.update == "Add" and dtype.is_integer and start == 0 and not is_product(store)
+    if store.update not in ("Max", "Min") and not added:
+        return False
+    if store.init is None or len(path) != rank + 1:
         return False
     if dtype.is_custom or not (dtype.is_float or dtype.is_integer) or lanes < 2:
         return False
@@ -49,6 +54,7 @@ def _is_row(store: Store, path: tuple[For, ...], lanes: int) -> bool:
     return (
         n is not None
         and n >= 2 * lanes
+        and not (added and n % lanes)  # lanes that overlap would be added twice
         and bool(mine)
         and all(stride_of(x, row.var) in (0, 1) for x in mine)
         and any(stride_of(x, row.var) == 1 for x in mine)
