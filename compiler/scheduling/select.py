@@ -32,6 +32,7 @@ from compiler.scheduling.tile import (
     tileable_axis,
 )
 from compiler.scheduling.unpacked_tiles import (
+    APART,
     copied,
     last_is_contiguous,
     row_axis,
@@ -90,7 +91,7 @@ def _tile_for(
     if store.buffer.dtype.form == "table":
         return scalar_tile(store, path, constants)
     if not is_product(store):
-        if not last_is_contiguous(store, path):
+        if not last_is_contiguous(store, path, 1 if target.scalar else APART):
             return row_tile(store, path, target)
         last = len(store.idx) - 1
         n = path[last].extent.constant() or 1

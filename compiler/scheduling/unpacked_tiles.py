@@ -33,6 +33,8 @@ from compiler.types.dtypes import FLOAT32, FLOAT64
 
 SHARED_COPY = 8
 """Outputs that must share an element of an operand for a copy of it to pay."""
+APART = 4
+"""Elements by which the data of neighbours may lie apart that are the lanes of a vector."""
 ROWS = 8
 """Reductions that run side by side where neighbours cannot be the lanes of a vector."""
 SUMS = 32
@@ -41,12 +43,14 @@ CHAINS = 12
 """Sums side by side where each step of a sum waits for a look-up."""
 
 
-def last_is_contiguous(store: Store, path: Sequence[For]) -> bool:
-    """Whether neighbours along the last output axis read neighbouring data."""
+def last_is_contiguous(store: Store, path: Sequence[For], most: int = 1) -> bool:
+    """Whether neighbours along the last output axis read neighbouring data, or data at most so many
+    elements apart."""
     (v,) = store.idx[-1].vars()
     n = v.extent.constant() if v.extent is not None else None
     reads = [n for n in walk(store.value) if isinstance(n, (Load, Gather, IndexValue))]
-    plain = all(isinstance(x, Load) and stride_of(x, v) in (0, 1) for x in reads)
+    steps = [stride_of(x, v) if isinstance(x, Load) else None for x in reads]
+    plain = all(k is not None and 0 <= k <= most for k in steps)
     return n is not None and n >= 4 and plain and len(path) > len(store.idx)
 
 

@@ -11,9 +11,11 @@ from compiler.ir.expr import Call, Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import compile_kernel
 from compiler.scheduling.choices import Sketch
+from compiler.scheduling.default import schedule_default
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.tensor.lanes import windows
+from compiler.tensor.stmt import Store, walk_stmts
 from compiler.tuning.measure import KernelRun, random_arrays
 
 HOST = Target.parse("llvm")
@@ -67,3 +69,20 @@ def test_strided_reads_as_lanes(stride: int, lanes: int) -> None:
     np.testing.assert_array_equal(found, inputs[0][:, 1::stride].ravel())
     loads = [line for line in kernel.llvm_text().splitlines() if " = load " in line]
     assert all("<" in line for line in loads) == (stride < 9 or lanes == 16)
+
+
+@pytest.mark.parametrize(("stride", "lanes"), [(1, 16), (2, 16), (4, 16), (5, 1)])
+def test_windows_that_lie_apart_are_lanes(stride: int, lanes: int) -> None:
+    target = Target.anywhere("llvm -mcpu=cascadelake")
+    b = FunctionBuilder()
+    n = 40 * stride
+    attrs = {"pool_size": (2, 3), "strides": (2, stride), "padding": (0, 0, 0, 1)}
+    mod = IRModule({"main": b.finish(b.call("nn.max_pool2d", b.param("x", (1, 3, 8, n)), **attrs))})
+    value = np.random.default_rng(0).normal(size=(1, 3, 8, n)).astype(np.float32)
+    np.testing.assert_array_equal(compiler.build(mod)(value), compiler.evaluate(mod, value))
+    bound = [x.value for x in compiler.optimize(mod, target).main.bindings]
+    (f,) = [v.op for v in bound if isinstance(v, Call) and isinstance(v.op, Function)]
+    nest = legalize(f).func
+    schedule_default(nest, target)
+    found = [p for s, p, _ in walk_stmts(nest.body) if isinstance(s, Store) and s.update == "Max"]
+    assert max(p[-1].extent.constant() or 0 for p in found) == lanes
