@@ -26,7 +26,7 @@ from compiler.scheduling.sketched import apply_sketch, inline_anyway
 from compiler.scheduling.tile import Tile, read_once
 from compiler.scheduling.tile_config import TileChoice, retile
 from compiler.scheduling.turned import turn_squares
-from compiler.symbolic import Index, Var
+from compiler.symbolic import Index, Quasi, Var
 from compiler.target.registry import Target, kind_of
 from compiler.tensor.expr import (
     BinOp,
@@ -291,7 +291,7 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     if _vectorize_pair(s, store, path, target) or turn_squares(s, store, path, target):
         return
     whole = n is not None and n <= 2 * lanes
-    if (n is not None and n < 2) or not _contiguous(store, last.var, whole):
+    if (n is not None and n < 2) or not _contiguous(store, last.var, whole, lanes):
         return
     if whole:
         s.vectorize(last.var.name)
@@ -344,9 +344,10 @@ def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Ta
     return True
 
 
-def _contiguous(store: Store, v: Var, whole: bool) -> bool:
-    """Whether neighbours along `v` are neighbours in memory, or, if all of `v` becomes the lanes of
-    one vector (`whole`), their distances are known at build time."""
+def _contiguous(store: Store, v: Var, whole: bool, lanes: int) -> bool:
+    """Whether neighbours along `v` are neighbours in memory, or their distances are known at build
+    time, as all of `v` becomes the lanes of one vector (`whole`), or vectors of `lanes` hold whole
+    pieces in which several read the same, or every so manieth."""
     out = store.buffer.flat(store.idx)
     if out.terms.get(v) != 1 or _hides(out, v):
         return False
@@ -357,14 +358,18 @@ def _contiguous(store: Store, v: Var, whole: bool) -> bool:
             continue
         if isinstance(n, Load):
             flat = n.buffer.flat(n.idx)
-            alone = whole and all(
-                a.leaves() == {v} for a in flat.terms if not isinstance(a, Var) and v in a.leaves()
-            )
+            hiding = [a for a in flat.terms if not isinstance(a, Var) and v in a.leaves()]
+            alone = all(a.leaves() == {v} if whole else _in_pieces(a, v, lanes) for a in hiding)
             if flat.terms.get(v, 0) not in (0, 1) or (_hides(flat, v) and not alone):
                 return False
         elif _hinders_lanes(n):
             return False
     return True
+
+
+def _in_pieces(a: Quasi, v: Var, lanes: int) -> bool:
+    """Whether a position is v // n or v % n, and n divides `lanes`."""
+    return a.op in ("//", "%") and a.a == v and lanes % (a.b.constant() or lanes + 1) == 0
 
 
 def _hinders_lanes(e: Expr) -> bool:

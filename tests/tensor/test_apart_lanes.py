@@ -86,3 +86,20 @@ def test_windows_that_lie_apart_are_lanes(stride: int, lanes: int) -> None:
     schedule_default(nest, target)
     found = [p for s, p, _ in walk_stmts(nest.body) if isinstance(s, Store) and s.update == "Max"]
     assert max(p[-1].extent.constant() or 0 for p in found) == lanes
+
+
+@pytest.mark.parametrize(("scale", "lanes"), [(2, True), (4, True), (3, False)])
+def test_neighbours_that_read_the_same_are_lanes(scale: int, lanes: bool) -> None:
+    target = Target.anywhere("llvm -mcpu=cascadelake")
+    b = FunctionBuilder()
+    attrs = {"scales": (1.0, float(scale))}
+    y = b.call("image.resize2d", b.param("x", (1, 2, 3, 30)), **attrs)
+    mod = IRModule({"main": b.finish(y)})
+    value = np.random.default_rng(0).normal(size=(1, 2, 3, 30)).astype(np.float32)
+    np.testing.assert_array_equal(compiler.build(mod)(value), compiler.evaluate(mod, value))
+    bound = [x.value for x in compiler.optimize(mod, target).main.bindings]
+    (f,) = [v.op for v in bound if isinstance(v, Call) and isinstance(v.op, Function)]
+    nest = legalize(f).func
+    schedule_default(nest, target)
+    found = [p for s, p, _ in walk_stmts(nest.body) if isinstance(s, Store)]
+    assert all(p[-1].kind == "vector" for p in found) == lanes
