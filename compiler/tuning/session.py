@@ -203,7 +203,7 @@ class Session:
                     return
                 k, candidate = self._waiting.popleft()
                 outcome = None if compilers is None else compilers.take()
-                self._try(self.subjects[k], candidate, outcome)
+                self.measure(self.subjects[k], candidate, outcome)
                 if len(self.trials) % COLLECT == 0:
                     gc.collect()
         finally:
@@ -255,7 +255,14 @@ class Session:
         self.prepare(s)
         return self.machine.kernel(s.task, s.inputs, choice)
 
-    def _try(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
+    def measure(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
+        """Measure a candidate beside the rules' schedule, write it down and learn from it.
+
+        Args:
+            s: of which task it is.
+            candidate: the candidate.
+            outcome: what became of it as it was compiled; None: it is not compiled yet.
+        """
         self.prepare(s)
         features = candidate.features
         if outcome is not None and outcome.report is not None:

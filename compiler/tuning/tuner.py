@@ -160,7 +160,7 @@ def tune(
         known = _here(read_trials(log), chosen) if os.path.exists(log) else []
         limit = None if trials is None else trials * len(tasks)
         settings = Settings(chosen, machine_cpu(), budget_s, seed, limit, start, progress)
-        machine = _Machine(chosen, place)
+        machine = MeasuringMachine(chosen, place)
         old = _winners(log, chosen)
         session = Session(tasks, machine, settings, journal, known, [*old, *hints])
         try:
@@ -200,7 +200,7 @@ def _hints(path: str | os.PathLike[str]) -> list[Hint]:
     return [*records, *hints_of(read_trials(path))]
 
 
-class _Machine:
+class MeasuringMachine:
     """Where kernels and networks are measured: this machine, or a place."""
 
     def __init__(self, target: Target, place: Place | None):
@@ -287,7 +287,7 @@ def _record(session: Session, s: Subject, choice: Choice, default: float, ms: fl
 
 
 def _check(
-    mod: IRModule, machine: _Machine, settings: Settings, kept: Sequence[_Kept]
+    mod: IRModule, machine: MeasuringMachine, settings: Settings, kept: Sequence[_Kept]
 ) -> tuple[list[Record], float, float]:
     """(records, default, tuned milliseconds): while the network is hardly quicker with the records
     than without, leave the lesser half of them out."""

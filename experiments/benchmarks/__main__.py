@@ -5,7 +5,7 @@ The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `c
 print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`,
 `torch_gradient` and `torch_integers`, which need torch, `wasm`, which needs Node and
 onnxruntime-web, `elsewhere` and `microcontrollers`, which count instructions in emulators, and
-`tuned`, which takes hours: they run when named.
+`tuned` and `cost_model`, which take hours and minutes: they run when named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -25,6 +25,7 @@ from experiments.benchmarks import (
     accuracy,
     calibration,
     convolutions,
+    cost_model,
     data,
     decode,
     elsewhere,
@@ -81,8 +82,8 @@ NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
 NAMED = (
-    *("elsewhere", "microcontrollers", "torch_bert", "torch_compile", "torch_gradient"),
-    *("torch_integers", "tuned", "wasm"),
+    *("cost_model", "elsewhere", "microcontrollers", "torch_bert", "torch_compile"),
+    *("torch_gradient", "torch_integers", "tuned", "wasm"),
 )
 """Groups that need packages or emulators of their own, or hours, and run only when they are
 named."""
@@ -138,7 +139,8 @@ ALL_CORES = {"threads"}
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE.csv",
-    help="Where the rows of tuned networks go; those that it has are not measured again.",
+    help="Where the rows of tuned networks go, or the trials of cost_model (.jsonl); those that it "
+    "has are not measured again.",
 )
 def main(
     names: Sequence[str],
@@ -170,6 +172,8 @@ def main(
                     passed &= transformers.run(chosen, counts, effort, whole)
             elif name == "microcontrollers":
                 passed &= microcontrollers.run()
+            elif name == "cost_model":
+                passed &= cost_model.run(quick, output)
             elif name == "tuned":
                 passed &= tuned.run(only, trials, quick, output, dict(map(named_file, given)))
             elif name == "torch_bert":

@@ -102,14 +102,14 @@ def tune(
     transfer: Sequence[str],
     output: str,
     as_json: bool,
-) -> None:
+) -> int:
     """Try schedules for the kernels of MODEL and log those that are faster here.
 
     The model is tuned in float32 or, with --calib, in int8. Results stay the same bit for bit.
     `bench --tuned LOG.jsonl` applies the log, as does compiler.apply_history_best in Python. With
     --device, kernels are compiled here and timed there, and the log is for that device. Every
     candidate is in the log as soon as it is measured: the same command goes on after Ctrl-C, which
-    ends the search and keeps what was found, or after a crash.
+    ends the search and keeps what was found (the exit status is 1 then), or after a crash.
 
     Example: dtypelab tune mnist_resnet8 --calib mnist1k --budget 60 -o tune.jsonl
     """
@@ -137,7 +137,7 @@ def tune(
         tasks = [{**asdict(t), "bound": bounds.get(t.workload)} for t in tuning.tasks]
         records = [asdict(record) for record in tuning.records]
         print_json({**facts, "tasks": tasks, "records": records})
-        return
+        return int(tuning.interrupted)
     if tuning.tasks:
         show(tune_text.results(tuning, bounds))
     say(
@@ -151,6 +151,7 @@ def tune(
         say("ranked without learning from what was measured: pip install 'dtypelab[tune]'")
     if tuning.interrupted:
         say("interrupted: all candidates are in the log, and the same command goes on from there")
+    return int(tuning.interrupted)
 
 
 def _with_bar(

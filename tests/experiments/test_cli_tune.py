@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compiler.scheduling.tuning_log import append_records, read_log
+from compiler.tuning.session import Session, Subject
 from compiler.tuning.trials import read_trials
 from compiler.tuning.tuner import Tuning, tune
 from experiments.cli.main import run_command
@@ -77,6 +79,88 @@ def test_the_default_is_kept_where_nothing_is_faster(
     append_records(tmp_path / "t", [])
     assert read_log(tmp_path / "t") == []
     assert len([t for t in read_trials(tmp_path / "t") if t.choice]) == len(done.trials)
+
+
+def test_a_tuning_says_what_became_of_each_workload(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "tune.jsonl"
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    line = ["tune", "mnist_mlp", "--trials", "3", "-o", str(log)]
+    assert run_command([*line, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["trials"], facts["resumed"], facts["interrupted"]) == (6, 0, False)
+    assert facts["budget_s"] == "inf"
+    assert facts["curve_ms"] == [2.0, 2.0, 2.0]  # two workloads, both at 1 ms from the first trial
+    for t in facts["tasks"]:
+        assert (t["count"], t["trials"], t["kept"], t["curve"]) == (1, 3, True, [0.5] * 3)
+        assert t["demand"]["float_products"] > 0
+    assert run_command(line) == 0
+    out = capsys.readouterr().out
+    assert "6 candidates were in" in out
+    assert "before ms" in out
+    assert "50.0%" in out
+    assert "2.00x" in out
+    assert run_command(["tune", "--report", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert "6 trials of 2 workloads, 2 of them with a record" in out
+    assert out.count("0.500") == 2
+    assert "dense_relu" in out
+
+
+@pytest.mark.parametrize("content", [None, "name,age\nx,3\n"])
+def test_a_report_needs_a_log(capsys: Capture, tmp_path: Path, content: str | None) -> None:
+    log = tmp_path / "tune.jsonl"
+    if content is not None:
+        log.write_text(content)
+    assert run_command(["tune", "--report", str(log)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_log_of_another_cpu_is_refused_and_transferred(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = tmp_path / "mine.jsonl", tmp_path / "other.jsonl"
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    line = ["tune", "mnist_mlp", "--trials", "1", "-o"]
+    assert run_command([*line, str(mine)]) == 0
+    records = [replace(r, cpu="another") for r in read_log(mine)]
+    append_records(other, records)
+    capsys.readouterr()
+    assert run_command(["bench", "mnist_mlp", "--runs", "1", "--tuned", str(other)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "other.jsonl was measured on another" in said.err
+    assert said.err.count("\n") == 1
+    new = str(tmp_path / "new.jsonl")
+    assert run_command([*line, new, "--transfer", str(other)]) == 0
+    assert [r.choice for r in read_log(new)] == [r.choice for r in records]
+    capsys.readouterr()
+    assert run_command([*line, str(other), "--transfer", str(other)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_ctrl_c_says_how_to_go_on(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "tune.jsonl"
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    tell, told = Session._tell, []
+
+    def interrupted(session: Session, subject: Subject) -> None:
+        tell(session, subject)
+        told.append(subject)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "_tell", interrupted)
+    line = ["tune", "mnist_mlp", "--trials", "3", "-o", str(log)]
+    assert run_command(line) == 1
+    out = capsys.readouterr().out
+    assert "1 of 2 workloads faster, 1 candidates" in out
+    assert "interrupted: all candidates are in the log, and the same command goes on" in out
+    assert run_command(line) == 0
+    assert "1 candidates were in" in capsys.readouterr().out
 
 
 def test_an_int8_network_is_tuned_and_measured(
