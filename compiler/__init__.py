@@ -76,6 +76,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.ir.handed": ["handed"],
         "compiler.scheduling.tuning_log": ["apply_history_best"],
         "compiler.tuning.tuner": ["tune"],
+        "compiler.tuning.network": ["choose_network"],
         "compiler.errors": [
             "ConfigError", "DtypelabError", "InputError", "LoweringError", "ModelError",
             "ScheduleError", "TypeInferenceError", "UnsupportedError", "VerifyError",

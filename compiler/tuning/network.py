@@ -6,13 +6,12 @@ were kept, and judged by the time of the whole network, with the kernels' record
 from __future__ import annotations
 
 import datetime
-import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -30,21 +29,15 @@ from compiler.scheduling.network_choice import (
 )
 from compiler.scheduling.tuning_log import apply_history_best, machine_cpu, workload_key
 from compiler.target.registry import Target
-from compiler.tuning.measure import in_turns, quiet
+from compiler.tuning.measure import compared, in_turns, quiet
 from compiler.tuning.tuner import _network_inputs
 from compiler.types.dtypes import BOOL, INT64, Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 
 GAIN = 0.99
 """The share of the network's time that the upper end of the interval must be below."""
-BATCHES, BATCH = (5, 12), 3
-"""Batches of a comparison, at least and at most, and rounds of each, whose medians give a ratio."""
-NARROW = 0.01
-"""Half the width of an interval that need not become narrower."""
-PLAIN = 1.3
-"""One batch is enough for what takes so many times as long."""
-_T = (2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20)
-"""Student's t for 95 %, by batches from `BATCHES[0]` on."""
+COMPARED_S = 8.0
+"""Seconds that a comparison may take, if one round takes less."""
 TOLERANCE = 1e-3
 """How far results of float32 networks may move, as a share of the largest."""
 
@@ -209,24 +202,11 @@ class _Search:
     def compared(
         self, first: Executable, second: Executable, arrays: Sequence[Array]
     ) -> NetworkTrial:
-        """Both in turns, until the interval of the ratio leaves 1 out or is narrow."""
-        calls, times, logs = (_called(first, arrays), _called(second, arrays)), [], []
-        least, most = BATCHES
-        while True:
-            times.append(in_turns(*calls, BATCH))
-            before, ms = times[-1]
-            logs.append(math.log(ms / before))
-            if len(logs) == 1 and logs[0] > math.log(PLAIN):
-                return NetworkTrial(NetworkChoice(), before, ms, ms / before, ms / before)
-            if len(logs) < least:
-                continue
-            mean = statistics.fmean(logs)
-            half = _T[len(logs) - least] * statistics.stdev(logs) / math.sqrt(len(logs))
-            if len(logs) == most or half < abs(mean) or half < NARROW:
-                break
-        before = statistics.median(t[0] for t in times)
-        low, ratio, high = (math.exp(mean + h) for h in (-half, 0.0, half))
-        return NetworkTrial(NetworkChoice(), before, before * ratio, low, high)
+        """Both in turns, the first being that of the rules, or the best so far."""
+        turns = partial(in_turns, _called(first, arrays), _called(second, arrays))
+        found = compared(turns, COMPARED_S)
+        times = (found.first_ms, found.first_ms * found.ratio)
+        return NetworkTrial(NetworkChoice(), *times, found.low, found.high)
 
     def _records(self) -> AbstractContextManager[None]:
         return apply_history_best(self.log) if os.path.exists(self.log) else nullcontext()

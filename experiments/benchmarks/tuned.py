@@ -56,11 +56,12 @@ class NetworkRow:
     Attributes:
         network, trials, threads: what was tuned, with so many trials a workload.
         workloads, measured: distinct kernels that have choices, and candidates that were measured.
-        seconds: of tuning.
+        seconds: of tuning, of the kernels and of the whole.
         untuned_ms, tuned_ms: medians of the time that the thread worked on the whole network, taken
             in turns.
         ratio, low, high: the first over the second, and a 95 % interval of that.
         noise: what disturbed that measurement.
+        choice: what was chosen for the network as a whole (see `NetworkChoice`).
         same_bits: whether the results are the same, bit for bit.
         ruled, ruled_gain, ruled_near: of the kernels for which rules were written, how many, the
             geometric mean of the gains of those that were tuned, and the share of their time that
@@ -81,6 +82,7 @@ class NetworkRow:
     low: float
     high: float
     noise: str
+    choice: str
     same_bits: bool
     ruled: int
     ruled_gain: float
@@ -148,9 +150,11 @@ def _network(
     name: str, mod: IRModule, target: Target, machine: Machine, trials: int, quick: bool, log: Path
 ) -> tuple[NetworkRow, list[KernelRow]]:
     import compiler
+    from compiler.tuning.network import choose_network
 
     about, start = provenance.collect(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     tuning = tuned(mod, target, trials, log)
+    whole = choose_network(mod, target, log)
     protocol = Protocol(2, 10, 0.01, 1.0 if quick else 5.0)
     short = Protocol(1, 6, 0.02, 0.1 if quick else 0.4)
     default = compiler.build(mod)
@@ -167,8 +171,9 @@ def _network(
     ms = found.worked_ms
     row = NetworkRow(
         name, trials, 1, tuning.workloads, sum(t.ms is not None for t in tuning.trials),
-        round(tuning.seconds, 1), ms * found.ratio, ms, found.ratio, found.low or math.nan,
-        found.high or math.nan, ",".join(found.noise), same, len(ruled), mean_gain(ruled),
+        round(tuning.seconds + whole.seconds, 1), ms * found.ratio, ms, found.ratio,
+        found.low or math.nan, found.high or math.nan, ",".join(found.noise), str(whole.choice),
+        same, len(ruled), mean_gain(ruled),
         near(ruled), len(others), mean_gain(others),
         json.dumps(curve(tuning, kernels, ms * found.ratio)), about.cpu, about.git_rev, start,
     )  # fmt: skip
@@ -254,6 +259,7 @@ def _text(row: NetworkRow, kernels: Sequence[KernelRow]) -> str:
         f"[{row.low:.3f}, {row.high:.3f}], {row.measured} candidates of {row.workloads} workloads "
         f"in {row.seconds:.0f} s{'' if row.same_bits else ', OTHER RESULTS'}"
         f"{f' ({row.noise})' if row.noise else ''}",
+        f"  network: {row.choice}",
         f"  with rules: {row.ruled} kernels, tuned {row.ruled_gain:.3f}x, "
         f"{100 * row.ruled_near:.0f} % of their time at the bound or {RULED_GAIN}x; without: "
         f"{row.others} kernels, tuned {row.others_gain:.3f}x",

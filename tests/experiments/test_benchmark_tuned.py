@@ -32,8 +32,8 @@ from experiments.benchmarks.tuned_kernels import KernelRow, scheduled_by_rules
 HOST = compiler.Target.parse("llvm")
 MACHINE = Machine(2e6, 8e6, ((1000, 4e6), (10**9, 1e6)))
 ROW = tuned.NetworkRow(
-    "tcn", 4, 1, 2, 8, 1.5, 2.0, 1.6, 1.25, 1.2, 1.3, "loaded,imprecise", True, 2, 1.2, 0.5, 0,
-    1.0, "[[0, 2.0], [4, 1.6]]", "a cpu", "abc", "2026-01-01T00:00:00Z",
+    "tcn", 4, 1, 2, 8, 1.5, 2.0, 1.6, 1.25, 1.2, 1.3, "loaded,imprecise", "rules", True, 2,
+    1.2, 0.5, 0, 1.0, "[[0, 2.0], [4, 1.6]]", "a cpu", "abc", "2026-01-01T00:00:00Z",
 )  # fmt: skip
 KERNEL = KernelRow("tcn", "k0", "dense(x, y)", 3, True, True, 0.2, 0.1, 2.0, 1.9, 2.1, 0.05)
 
