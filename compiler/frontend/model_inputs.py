@@ -9,9 +9,9 @@ from typing import Any
 
 from compiler.errors import UnsupportedError
 from compiler.frontend import library  # noqa: F401  (what has converters)
-from compiler.frontend.foreign.border import is_foreign
 from compiler.frontend.foreign.importing import plain_entries
 from compiler.frontend.foreign.kernels import advice_for
+from compiler.frontend.foreign.kinds import is_foreign
 from compiler.frontend.limits import MEMORY
 from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.signature import input_types

@@ -18,10 +18,10 @@ from compiler.errors import (
     nearest,
 )
 from compiler.frontend import library  # noqa: F401  (each registers its converters)
-from compiler.frontend.foreign.border import kinds_of, no_tensor
 from compiler.frontend.foreign.handing import NotATensor
 from compiler.frontend.foreign.importing import Foreign
 from compiler.frontend.foreign.kernels import advice_for, is_refused
+from compiler.frontend.foreign.kinds import kinds_of, no_tensor
 from compiler.frontend.foreign.session import ENGINE, missing
 from compiler.frontend.graph_import import GraphImport
 from compiler.frontend.limits import MEMORY, Budget
@@ -87,7 +87,8 @@ def from_onnx(
     PassContext, e.g. `disabled_pass=["UseIntegers"]`.
 
     A file need not be trusted: nothing in it is executed, weights are read only from inside its own
-    folder, and what a small file may grow into is limited (see compiler.frontend.limits).
+    folder, and what a small file may grow into is limited (see compiler.frontend.limits). With
+    engines it must be: native code reads nodes of it, and may compute what is constant.
 
     Raises:
         ModelError: the file cannot be read, or what it holds is not a valid model.

@@ -14,7 +14,8 @@ from onnx import helper
 
 from compiler.boundary.packed import pack, unpack
 from compiler.errors import InputError
-from compiler.frontend.foreign.border import Border, Unit, no_tensor
+from compiler.frontend.foreign.border import Border, Unit
+from compiler.frontend.foreign.kinds import no_tensor
 
 
 @st.composite

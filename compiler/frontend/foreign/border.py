@@ -5,16 +5,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.errors import UnsupportedError
-from compiler.frontend.element_types import element_dtype
+from compiler.frontend.foreign.kinds import is_foreign
 from compiler.frontend.local_functions import all_nodes
-
-_SMALL = 1 << 10
-"""Bytes of weights that type inference sees: sizes are computed from them."""
 
 
 @dataclass(frozen=True)
@@ -51,66 +46,6 @@ def operands_of(node: Any) -> Iterator[str]:
         own |= {o for n in g.node for o in n.output}
         read = [name for n in g.node for name in operands_of(n)]
         yield from (x for x in [*read, *(o.name for o in g.output)] if x and x not in own)
-
-
-def kinds_of(model: Any) -> dict[str, Any]:
-    """Value name -> TypeProto, as far as ONNX's own inference knows them.
-
-    Only weights of a few bytes are copied for that.
-    """
-    import onnx
-
-    light, g = onnx.ModelProto(), model.graph
-    light.ir_version = model.ir_version
-    light.opset_import.extend(model.opset_import)
-    light.graph.name = "types"
-    light.graph.node.extend(g.node)
-    light.graph.input.extend(g.input)
-    light.graph.output.extend(g.output)
-    light.graph.value_info.extend(g.value_info)
-    known = {i.name for i in g.input}
-    for t in g.initializer:
-        if t.ByteSize() <= _SMALL and not t.external_data:
-            light.graph.initializer.append(t)
-        elif t.name not in known:
-            made = onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
-            light.graph.input.append(made)
-    for t in g.sparse_initializer:
-        made = onnx.helper.make_tensor_value_info(t.values.name, t.values.data_type, list(t.dims))
-        light.graph.input.append(made)
-    with suppress(ValueError, RuntimeError, onnx.shape_inference.InferenceError):
-        light = onnx.shape_inference.infer_shapes(light)  # or what the file declares must do
-    return declared_kinds(g) | declared_kinds(light.graph)
-
-
-def declared_kinds(graph: Any) -> dict[str, Any]:
-    """Value name -> TypeProto, of the values of a graph whose types a file says."""
-    import onnx
-
-    kinds = {
-        t.name: onnx.helper.make_tensor_type_proto(t.data_type, list(t.dims))
-        for t in graph.initializer
-    }
-    values = [*graph.value_info, *graph.output, *graph.input]
-    return kinds | {v.name: v.type for v in values if v.type.WhichOneof("value")}
-
-
-def is_foreign(kind: Any) -> bool:
-    """Whether a TypeProto is of values that our programs have no type for."""
-    if kind.WhichOneof("value") != "tensor_type":
-        return True
-    try:
-        element_dtype(kind.tensor_type.elem_type, "")
-    except UnsupportedError:
-        return bool(kind.tensor_type.elem_type)  # 0: not known
-    return False
-
-
-def no_tensor() -> Any:
-    """A TypeProto of something that is no tensor."""
-    import onnx
-
-    return onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(1, None))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from compiler.errors import DtypelabError, UnsupportedError
 from compiler.frontend.element_types import NARROW, element_dtype
 from compiler.frontend.folding import empty
 from compiler.frontend.foreign.border import Unit
-from compiler.frontend.foreign.session import FOUND, REGIONS, SIZES, session_of
-from compiler.frontend.foreign.submodel import RANDOM, Submodel, inferred
+from compiler.frontend.foreign.kinds import CODES
+from compiler.frontend.foreign.session import FOUND, REGIONS, SIZES, Session, session_of
+from compiler.frontend.foreign.submodel import RANDOM, Submodel
 from compiler.frontend.local_functions import all_nodes
 from compiler.frontend.node import Node
 from compiler.frontend.run_time import found, number
@@ -28,17 +30,6 @@ from compiler.types.tensor_types import TensorType, TupleType
 if TYPE_CHECKING:
     from compiler.frontend.foreign.importing import Foreign
     from compiler.frontend.graph_import import GraphImport
-
-_CODES = {
-    "float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9,
-    "float16": 10, "double": 11, "uint32": 12, "uint64": 13, "bfloat16": 16, "float8e4m3fn": 17,
-    "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22,
-    "float4e2m1": 23,
-}  # fmt: skip
-"""Element types as onnxruntime calls them -> their ONNX codes."""
-
-
-_NAMES = {code: name for name, code in _CODES.items()} | {8: "string"}
 
 
 class NotATensor(Exception):
@@ -102,6 +93,7 @@ def hand_over(f: Foreign, g: GraphImport, unit: Unit, results: Sequence[str]) ->
         operands = _operands(f, g, sub)
         for name in results:
             sub.give(name, codes[name])
+        sub.bring_in(g.folder, g.budget)
         data = sub.finish()
         region = encoded(label, data)
         session = session_of(region)
@@ -110,16 +102,17 @@ def hand_over(f: Foreign, g: GraphImport, unit: Unit, results: Sequence[str]) ->
         if all(n in plain or said[n] in _FINE for n in results):
             break
         codes.update({n: said[n] for n in results if n not in plain})
-    shapes = inferred(sub.model)
     made = []
-    for name, (outer, kind, shape) in zip(results, session.outputs, strict=True):
+    for k, (name, (_, kind, shape)) in enumerate(zip(results, session.outputs, strict=True)):
         if is_packed(kind) or not kind.startswith("tensor("):
             if name not in f.outputs:
                 raise NotATensor(name, kind)
             if not is_packed(kind):
                 raise UnsupportedError(f"{label}: output {name!r} is of the type {kind}")
-        code = 0 if is_packed(kind) else codes[name] or said[name]
-        dims = shapes.get(outer, shape or None)
+        code = 0 if is_packed(kind) else said[name] if codes[name] in _FINE else codes[name]
+        dims: Sequence[Any] | None = None
+        if kind.startswith("tensor("):
+            dims = shape or _scalar(label, sub.asking_for_rank(k))
         if kind.startswith(("seq(", "optional(", "map(")):
             dims = [None]
         elif dims is None and _declares_rank(f.kinds.get(name)):
@@ -128,12 +121,19 @@ def hand_over(f: Foreign, g: GraphImport, unit: Unit, results: Sequence[str]) ->
             branches = any(n.op_type == "If" for n in unit.nodes)
             if branches and name not in f.outputs:  # the number of axes may be another in each
                 raise NotATensor(name, kind)
-            dims = _shape_by_running(label, region, operands, results.index(name))
+            dims = _shape_by_running(label, region, operands, k)
         elif is_packed(kind):
             dims = [*dims, None]
         known = tuple(sub.dims.get(d) if isinstance(d, str) else d for d in dims)
         made.append(Result(name, code, kind if not code else "", known))
     _write(f, g, unit, Constant(region, UINT8), [atom for _, atom in operands], made)
+
+
+def _scalar(label: str, asking: bytes) -> list[int] | None:
+    """The dimensions of a result for which onnxruntime says none: none, or None if it does not know
+    how many there are."""
+    ((_, _, shape),) = Session(label, asking).outputs
+    return [] if list(shape) == [0] else None
 
 
 def _declares_rank(kind: Any) -> bool:
@@ -142,6 +142,8 @@ def _declares_rank(kind: Any) -> bool:
     return kind is not None and kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
 
 
+_MOST_ZEROS = 1 << 28
+"""Bytes of operands that a region is run on for the number of axes of its results."""
 _FINE = {0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13}
 
 
@@ -154,7 +156,7 @@ def _code(kind: Any) -> int:
 
 
 def _code_of(kind: str) -> int:
-    return _CODES.get(kind.removeprefix("tensor(").removesuffix(")"), 0)
+    return CODES.get(kind.removeprefix("tensor(").removesuffix(")"), 0)
 
 
 def _operands(f: Foreign, g: GraphImport, sub: Submodel) -> list[tuple[str, Atom]]:
@@ -189,7 +191,8 @@ def _shape_by_running(
     """
     types = [tensor_type(atom) for _, atom in operands]
     why = "; fix sizes with shapes=..."
-    if all(isinstance(d, int) for t in types for d in t.shape):
+    known = all(isinstance(d, int) for t in types for d in t.shape)
+    if known and sum(math.prod(t.static_shape) * t.dtype.nbytes for t in types) <= _MOST_ZEROS:
         given = [np.zeros(t.static_shape, t.dtype.storage) for t in types]
         try:
             return [None] * session_of(region).run(given)[k].ndim
@@ -274,23 +277,3 @@ def _keep(f: Foreign, g: GraphImport, r: Result, var: Var, origins: Sequence[str
     if r.code in NARROW:
         g.mark(r.name, r.code)
     g.put_in(r.name, atom)
-
-
-def kind_text(kind: Any) -> str:
-    """A TypeProto as onnxruntime writes it: `seq(tensor(float))`."""
-    which = kind.WhichOneof("value")
-    if which == "tensor_type":
-        return f"tensor({_NAMES.get(kind.tensor_type.elem_type, '?')})"
-    if which == "sequence_type":
-        return f"seq({kind_text(kind.sequence_type.elem_type)})"
-    if which == "optional_type":
-        return f"optional({kind_text(kind.optional_type.elem_type)})"
-    if which == "map_type":
-        names = {code: name for name, code in _CODES.items()} | {8: "string"}
-        return (
-            f"map({names.get(kind.map_type.key_type, '?')},{kind_text(kind.map_type.value_type)})"
-        )
-    return str(which)
-
-
-__all__ = ["NotATensor", "hand_over", "kind_text", "label_of_unit"]

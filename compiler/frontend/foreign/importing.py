@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.boundary.packed import STRING, is_packed
 from compiler.errors import UnsupportedError
-from compiler.frontend.foreign.border import Border, Unit, is_foreign
-from compiler.frontend.foreign.handing import hand_over, kind_text, label_of_unit
+from compiler.frontend.foreign.border import Border, Unit
+from compiler.frontend.foreign.handing import hand_over, label_of_unit
+from compiler.frontend.foreign.kinds import is_foreign, kind_text
 from compiler.ir.expr import Var
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dimension

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from compiler.frontend.foreign.border import Border, declared_kinds
-from compiler.frontend.foreign.handing import kind_text
+from compiler.frontend.foreign.border import Border
+from compiler.frontend.foreign.kinds import declared_kinds, kind_text
 from compiler.frontend.foreign.session import ENGINE, missing
 from compiler.frontend.function_body import has_body
 from compiler.frontend.local_functions import all_nodes

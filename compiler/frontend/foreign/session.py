@@ -53,7 +53,10 @@ class Session:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         self.label = label
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            # Without the fallback to other providers, which prints.
+            self._session = ort.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
         except Exception as e:  # of several classes that share no other
             raise UnsupportedError(f"{label} cannot run in onnxruntime: {said_by(e)}") from None
         self.inputs = [(i.name, i.type, i.shape) for i in self._session.get_inputs()]

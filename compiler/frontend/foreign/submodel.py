@@ -3,15 +3,19 @@ strings, sequences ...) around them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from compiler.errors import UnsupportedError
 from compiler.frontend.element_types import NARROW
 from compiler.frontend.foreign.border import Unit
+from compiler.frontend.limits import Budget
 from compiler.frontend.local_functions import all_nodes
+from compiler.frontend.model_file import constant
 from compiler.ir.expr import Constant
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TensorType
@@ -23,7 +27,7 @@ RANDOM = {
 """Operators that give other results each time they run."""
 INSIDE = 1 << 30
 """Bytes of weights that become part of a region; more are its operands, as others are."""
-_FLOAT = 1
+_FLOAT, _EXTERNAL = 1, 1
 _PLAIN = {"int8": 3, "uint8": 2}
 
 
@@ -121,15 +125,47 @@ class Submodel:
         out = self.model.graph.output.add()
         out.name = outer
 
-    def finish(self) -> bytes:
-        """The model, with its nodes."""
+    def bring_in(self, folder: Path | None, budget: Budget) -> None:
+        """Add the nodes, with what their tensors hold in files beside the model: nothing but us
+        reads these, as it does for any model.
+
+        Raises:
+            ModelError, UnsupportedError: see `compiler.frontend.model_file.constant`.
+        """
         self.model.graph.node.extend([*self.before, *self.unit.nodes, *self.after])
+        for t in tensors_in(self.model):
+            if t.data_location != _EXTERNAL:
+                continue
+            if t.data_type in NARROW:
+                raise UnsupportedError("integers of 2 or 4 bits in a file beside the model")
+            data = constant(t, folder, f"tensor {t.name!r}", budget).data
+            t.raw_data = data.astype(data.dtype.newbyteorder("<")).tobytes()
+            t.ClearField("data_location")
+            del t.external_data[:]
+
+    def finish(self) -> bytes:
+        """The model."""
         self._seed()
         default = {o.domain for o in self.model.opset_import} & {"", "ai.onnx"}
         if not default:
             entry = self.model.opset_import.add()
             entry.domain, entry.version = "", 21
         data: bytes = self.model.SerializeToString()
+        return data
+
+    def asking_for_rank(self, k: int) -> bytes:
+        """The model with the shape of its result `k` as its only result: onnxruntime says how long
+        that is, but not whether a result without dimensions is a scalar or of unknown rank."""
+        import onnx
+
+        asking = onnx.ModelProto()
+        asking.CopyFrom(self.model)
+        shape = self.fresh("shape_of_result")
+        name = asking.graph.output[k].name
+        asking.graph.node.append(onnx.helper.make_node("Shape", [name], [shape]))
+        del asking.graph.output[:]
+        asking.graph.output.add().name = shape
+        data: bytes = asking.SerializeToString()
         return data
 
     def _seed(self) -> None:
@@ -152,31 +188,24 @@ class Submodel:
         return known
 
 
+def tensors_in(message: Any) -> Iterator[Any]:
+    """All TensorProtos in a protobuf message."""
+    for about, value in message.ListFields():
+        if about.type != about.TYPE_MESSAGE:
+            continue
+        for v in [value] if hasattr(value, "ListFields") else value:
+            if v.DESCRIPTOR.name == "TensorProto":
+                yield v
+            else:
+                yield from tensors_in(v)
+
+
 def _plain_code(code: int) -> int:
     """The element type in which values of an element type go over the border: their own if numpy
     has it, float32 for floats that it has not, bytes for narrow integers."""
     if code in NARROW:
-        return _PLAIN[NARROW[code].dtype.name]
+        return _PLAIN[str(NARROW[code].dtype)]
     return code if code in _BUILTIN or not code else _FLOAT
 
 
 _BUILTIN = {1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13}
-
-
-def inferred(model: Any) -> dict[str, Sequence[int | str | None]]:
-    """Name of a result -> its dimensions as ONNX's inference finds them, unknown ones None; without
-    results of unknown rank."""
-    import onnx
-
-    try:
-        g = onnx.shape_inference.infer_shapes(model).graph
-    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):
-        return {}
-    return {
-        o.name: [
-            d.dim_param or (d.dim_value if d.HasField("dim_value") else None)
-            for d in o.type.tensor_type.shape.dim
-        ]
-        for o in g.output
-        if o.type.HasField("tensor_type") and o.type.tensor_type.HasField("shape")
-    }
