@@ -8,12 +8,13 @@ Runtimes recognize the pattern and run integer kernels of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.boundary.packed import is_packed
 from compiler.errors import UnsupportedError
 from compiler.files.writing import check_writable, write_whole
 from compiler.ir.expr import (
@@ -21,7 +22,6 @@ from compiler.ir.expr import (
     Binding,
     Call,
     Constant,
-    Function,
     IRModule,
     Tuple,
     TupleGetItem,
@@ -79,17 +79,20 @@ def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:
             "them to integers, or leave them in float"
         )
 
+    from quantize.onnx.regions import imports_of
+
     simulated = simulate(mod, plan.sequential)
     writer = Writer(simulated)
     graph = writer.graph()
     dtypes = [p.dtype for p in plan.values.values()] + [p.dtype for p in plan.weights.values()]
-    wide = "int16" in dtypes
-    opset = WIDE_OPSET if wide else OPSET
+    opsets = (WIDE_OPSET,) if "int16" in dtypes else (OPSET, WIDE_OPSET)
+    opset, domains = imports_of(simulated.main, opsets)
+    versions = {"": opset, **domains}
     model = onnx.helper.make_model(
         graph,
-        opset_imports=[onnx.helper.make_opsetid("", opset)],
+        opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in versions.items()],
         producer_name="dtypelab",
-        ir_version=WIDE_IR_VERSION if wide else IR_VERSION,
+        ir_version=WIDE_IR_VERSION if opset == WIDE_OPSET else IR_VERSION,
     )
     onnx.checker.check_model(model)
     return model
@@ -99,9 +102,11 @@ class Writer:
     """Collects the nodes and initializers of one graph."""
 
     def __init__(self, mod: IRModule):
-        self.f: Function = mod.main
+        self.mod, self.f = mod, mod.main
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
+        self.sparse: list[Any] = []
+        self.regions: dict[tuple[bytes | str, ...], list[str]] = {}
         self.sizes: dict[Index, str] = {}
         self._names: dict[Var, str] = {}
         self._fields: dict[Var, list[str]] = {}
@@ -148,10 +153,22 @@ class Writer:
             if not isinstance(r, Var) or self._names[r] != name:
                 self.node("Identity", [self.name(r)], [name])
         infos = [
-            [_value_info(n, tensor_type(a)) for n, a in zip(names, atoms, strict=True)]
-            for names, atoms in ((self.inputs, self.f.params), (self.outputs, self.f.results))
+            [_value_info(n, tensor_type(a), k) for n, a, k in zip(names, atoms, kinds, strict=True)]
+            for names, atoms, kinds in (
+                (self.inputs, self.f.params, self._declared("inputs", self.f.params)),
+                (self.outputs, self.f.results, self._declared("outputs", self.f.results)),
+            )
         ]
-        return helper.make_graph(self.nodes, "main", *infos, self.initializers)
+        return helper.make_graph(
+            self.nodes, "main", *infos, self.initializers, sparse_initializer=self.sparse
+        )
+
+    def _declared(self, side: str, atoms: Sequence[Atom]) -> list[str]:
+        """What is declared of inputs or outputs that are no tensors of numbers; "" of others."""
+        from quantize.onnx.regions import declared
+
+        kinds = declared(self.mod, side)
+        return kinds if len(kinds) == len(atoms) else [""] * len(atoms)
 
     def _binding(self, b: Binding) -> None:
         v = b.value
@@ -230,9 +247,13 @@ class Writer:
         return self.node(op, inputs, self.fresh(stem), **attrs)
 
 
-def _value_info(name: str, t: TensorType) -> Any:
+def _value_info(name: str, t: TensorType, kind: str) -> Any:
     from onnx import helper
 
+    from quantize.onnx.regions import packed_info
+
+    if is_packed(kind):
+        return packed_info(name, kind, t)
     shape = [d if isinstance(d, int) else str(d) for d in t.shape]
     return helper.make_tensor_value_info(
         name, helper.np_dtype_to_tensor_dtype(t.dtype.storage), shape

@@ -62,6 +62,7 @@ def to_qonnx(mod: IRModule, plan: Plan) -> onnx.ModelProto:
     """
     from onnx import helper
 
+    from quantize.onnx.regions import imports_of
     from quantize.realization.simulate import simulation
 
     _check_formats(plan)
@@ -69,9 +70,11 @@ def to_qonnx(mod: IRModule, plan: Plan) -> onnx.ModelProto:
     module = simulated.run()
     weights = {a: w for a, w in simulated.integers_of.items() if isinstance(w, WeightParams)}
     rounded = {a: f for (_, f), a in simulated.in_formats.rounded.items()}
+    _, domains = imports_of(module.main, (OPSET,))
+    versions = {"": OPSET, DOMAIN: 1, **domains}
     return helper.make_model(
         QonnxWriter(module, weights, rounded).graph(),
-        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)],
+        opset_imports=[helper.make_opsetid(d, v) for d, v in versions.items()],
         producer_name="dtypelab",
         ir_version=IR_VERSION,
     )

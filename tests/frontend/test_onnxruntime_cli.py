@@ -74,7 +74,9 @@ def test_models_run_are_compared_and_get_plans(name: str, folder: Path, capsys: 
     assert SAID in refused(capsys, "run", model, "--input", data)
     out = said(capsys, "compare", model, "--input", data, "--dtype", "bfloat16", *ENGINE)
     assert "nn.dense" in out
-    said(capsys, "quantize", model, "--calib", data, "--plan", plan, *ENGINE)
+    quantized = folder / f"{name}.q.onnx"
+    said(capsys, "quantize", model, "--calib", data, "--plan", plan, "-o", quantized, *ENGINE)
+    assert "by onnxruntime" in said(capsys, "run", quantized, "--input", data, *ENGINE)
     assert json.loads(plan.read_text())["nodes"]
     said(capsys, "compare", model, "--input", data, "--plan", plan, *ENGINE)
 

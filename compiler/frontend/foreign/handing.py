@@ -142,6 +142,8 @@ def _declares_rank(kind: Any) -> bool:
     return kind is not None and kind.HasField("tensor_type") and kind.tensor_type.HasField("shape")
 
 
+_TRIED = (2, 1, 8)
+"""What open sizes are for a run that tells the number of axes of a result, one after the other."""
 _MOST_ZEROS = 1 << 28
 """Bytes of operands that a region is run on for the number of axes of its results."""
 _FINE = {0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13}
@@ -184,21 +186,25 @@ def _operands(f: Foreign, g: GraphImport, sub: Submodel) -> list[tuple[str, Atom
 def _shape_by_running(
     label: str, region: Array, operands: Sequence[tuple[str, Atom]], k: int
 ) -> list[None]:
-    """The number of axes of a result, found by one run on zeros; their sizes are left to each run.
+    """The number of axes of a result, found by one run on zeros, of any sizes where these are open;
+    how long the axes are is left to each run, which also checks their number.
 
     Raises:
-        UnsupportedError: sizes of operands are not known, or it fails.
+        UnsupportedError: it fails, or takes too much memory.
     """
-    types = [tensor_type(atom) for _, atom in operands]
-    why = "; fix sizes with shapes=..."
-    known = all(isinstance(d, int) for t in types for d in t.shape)
-    if known and sum(math.prod(t.static_shape) * t.dtype.nbytes for t in types) <= _MOST_ZEROS:
-        given = [np.zeros(t.static_shape, t.dtype.storage) for t in types]
+    types, why = [tensor_type(atom) for _, atom in operands], "fix sizes with shapes=..."
+    for size in _TRIED:
+        sizes = {v: size for t in types for d in t.shape for v in Index.of(d).vars()}
+        shapes = [[Index.of(d).value(sizes) for d in t.shape] for t in types]
+        bytes_ = [math.prod(s) * t.dtype.nbytes for s, t in zip(shapes, types, strict=True)]
+        if min(map(min, filter(None, shapes)), default=0) < 0 or sum(bytes_) > _MOST_ZEROS:
+            continue
+        given = [np.zeros(s, t.dtype.storage) for s, t in zip(shapes, types, strict=True)]
         try:
             return [None] * session_of(region).run(given)[k].ndim
         except DtypelabError as e:
-            why = f": {e}"
-    raise UnsupportedError(f"{label}: the number of axes of a result cannot be found{why}")
+            why = str(e)
+    raise UnsupportedError(f"{label}: the number of axes of a result cannot be found: {why}")
 
 
 def _write(

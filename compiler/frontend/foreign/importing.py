@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _UINT8 = 2
 _BROADCASTING = {
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Expand",
-    "Gemm", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Max", "Mean", "Min",
+    "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min",
     "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
 }  # fmt: skip
-"""Operators that repeat operands of size 1."""
+"""Operators that repeat operands of size 1, but for products of matrices: these are ours."""
 Shapes = Mapping[str, Sequence[int | str | None]]
 
 
