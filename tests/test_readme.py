@@ -34,8 +34,8 @@ SECTIONS = [
 
 #: Sections whose commands take long; what they show of the tool, others show in short.
 LONG = (
-    "An hour", "3. Give", "An approximate", "Formats of your own", "Few bits", "Decoders",
-    "Modules of torch", "torch.compile", "In torch's flow",
+    "An hour", "3. Give", "An accelerator", "An approximate", "Formats of your own", "Few bits",
+    "Decoders", "Modules of torch", "torch.compile", "In torch's flow",
 )  # fmt: skip
 #: What needs a package that only an extra installs.
 NEEDS_TORCH = pytest.mark.skipif(

@@ -2,10 +2,11 @@
 
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
-print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`,
-`torch_gradient` and `torch_integers`, which need torch, `wasm`, which needs Node and
-onnxruntime-web, `elsewhere` and `microcontrollers`, which count instructions in emulators, and
-`tuned` and `cost_model`, which take hours and minutes: they run when named.
+print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `accelerator`, which counts
+simulated cycles, `torch_bert`, `torch_compile`, `torch_gradient` and `torch_integers`, which need
+torch, `wasm`, which needs Node and onnxruntime-web, `elsewhere` and `microcontrollers`, which count
+instructions in emulators, and `tuned` and `cost_model`, which take hours and minutes: they run when
+named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -22,6 +23,7 @@ import click
 
 from compiler.errors import DtypelabError
 from experiments.benchmarks import (
+    accelerator,
     accuracy,
     calibration,
     convolutions,
@@ -82,8 +84,8 @@ NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
 NAMED = (
-    *("cost_model", "elsewhere", "microcontrollers", "torch_bert", "torch_compile"),
-    *("torch_gradient", "torch_integers", "tuned", "wasm"),
+    *("accelerator", "cost_model", "elsewhere", "microcontrollers", "torch_bert"),
+    *("torch_compile", "torch_gradient", "torch_integers", "tuned", "wasm"),
 )
 """Groups that need packages or emulators of their own, or hours, and run only when they are
 named."""
@@ -174,6 +176,8 @@ def main(
                 passed &= microcontrollers.run()
             elif name == "cost_model":
                 passed &= cost_model.run(quick, output)
+            elif name == "accelerator":
+                passed &= accelerator.run()
             elif name == "tuned":
                 passed &= tuned.run(only, trials, quick, output, dict(map(named_file, given)))
             elif name == "torch_bert":

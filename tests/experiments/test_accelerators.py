@@ -132,3 +132,15 @@ def test_designs_are_an_axis_of_sweeps(tmp_path: Path) -> None:
         assert "the core computes nothing of this program" in plain["error"]
     small, large = (by["int8_channel", t]["cycles"] for t in ("accel -block=8", "accel"))
     assert small > large > 0
+
+
+def test_what_the_benchmark_says_of_bytes() -> None:
+    from experiments.benchmarks.accelerator import DESIGN, LAYERS, least_bytes, shape
+
+    design = Design.parse(DESIGN)
+    c = shape(design, 64, 64, 56, 3, 1)
+    assert c.out_size == (56, 56)
+    assert least_bytes(c, design) == 2 * 64 * 56 * 56 + 64 * 64 * 9 + 64 * 2 * 4
+    assert len([k for *_, k, _ in LAYERS if k == 3]) == 7
+    report = best_tile(c, design)[1]
+    assert report.loaded + report.stored >= least_bytes(c, design)
