@@ -250,7 +250,7 @@ ENGINE = register_engine(
                 is_op("qnn.requantize")(_PLAIN.once(), constant("scale")).bind("requantize"),
                 _checked(requantized=True),
             ),
-            CompositePattern("contraction", _PLAIN, _checked(requantized=False)),
+            CompositePattern("contraction", _PLAIN, _checked(requantized=False), custom=True),
         ),
         compile_region,
         doc="a simulated GEMM core: `build(mod, target='accel -block=16')`",
