@@ -13,6 +13,7 @@ import click
 
 import compiler
 from compiler.errors import ConfigError, UnsupportedError
+from compiler.target.registry import Target
 from compiler.transform.choose_outputs import choose_outputs
 from experiments.devices import client
 from experiments.devices import executable as on_device
@@ -118,6 +119,11 @@ def bench(
     module, subject = (choose_outputs(m, chosen) for m in (module, subject))
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
         executable = pipeline.build(subject, scheme, target, threads, place, wanted)
+    if executable.emulated and Target.parse(target).design is not None:
+        raise UnsupportedError(
+            f"target {target!r} is simulated, which takes no time of its own: count its cycles "
+            "(dtypelab cycles), or give another target"
+        )
     if executable.emulated:
         raise UnsupportedError(
             f"target {target!r} runs in the emulator {executable.emulated} here, whose times say "

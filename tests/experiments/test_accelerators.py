@@ -98,6 +98,13 @@ def test_bad_input(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
+def test_nothing_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["bench", "mnist_mlp", "--calib", "mnist1k", "--target", "accel"]
+    assert run_command(given) == 2
+    assert "count its cycles (dtypelab cycles)" in capsys.readouterr().err
+
+
 SPEC = """
 models = ["mnist_mlp"]
 dataset = "mnist1k"
