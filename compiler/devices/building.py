@@ -27,7 +27,13 @@ def built_on_devices(mod: IRModule, targets: Targets, alone: Compile, rest: Comp
     Raises:
         ConfigError, InputError, UnsupportedError, VerifyError: see PlanDevices, and `linked`.
     """
-    host, devices = devices_of(targets, alone)
+    parts: list[Executable] = []
+
+    def part(mod: IRModule, target: Target) -> Executable:
+        parts.append(alone(mod, target))
+        return parts[-1]
+
+    host, devices = devices_of(targets, part)
     require(host)
     if host.elsewhere:
         raise UnsupportedError(
@@ -38,6 +44,8 @@ def built_on_devices(mod: IRModule, targets: Targets, alone: Compile, rest: Comp
     main, holder = linked(planned, devices)
     exe = rest(main, host)
     exe.placements, exe.copied, exe.devices = placements(planned), holder.copied, holder
+    every = [choice for e in (exe, *parts) for choice in e.lowerings]
+    exe.lowerings = tuple(dict.fromkeys(every))
     return exe
 
 
