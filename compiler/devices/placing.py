@@ -90,11 +90,15 @@ def _annotated(f: Function, where: Mapping[Var, str]) -> Function:
     new: dict[Var, Atom] = {}
     bindings: list[Binding] = []
     for b in f.bindings:
-        bindings.append(replace(b, value=substitute(b.value, new)))
-        if b.var in where:
-            attrs = op.make_attrs(device=where[b.var])
-            said = Var(unique(f"{b.var.name}_placed", names), b.var.type)
-            new[b.var] = said
-            bindings.append(Binding(said, Call(op, (b.var,), attrs), b.origins))
+        if b.var not in where:
+            bindings.append(replace(b, value=substitute(b.value, new)))
+            continue
+        computed, said = b.var, Var(unique(f"{b.var.name}_placed", names), b.var.type)
+        if b.var in f.results:  # whose names callers know
+            computed, said = said, b.var
+        attrs = op.make_attrs(device=where[b.var])
+        bindings.append(replace(b, var=computed, value=substitute(b.value, new)))
+        bindings.append(Binding(said, Call(op, (computed,), attrs), b.origins))
+        new[b.var] = said
     results = [new.get(r, r) if isinstance(r, Var) else r for r in f.results]
     return f.with_body(bindings, results)

@@ -137,7 +137,28 @@ def _without_annotations(
             )
         instead[b.var] = x
     results = [instead.get(r, r) if isinstance(r, Var) else r for r in f.results]
-    return live(f.with_body(bindings, results)), fixed
+    return _with_names_of(f, live(f.with_body(bindings, results)), fixed)
+
+
+def _with_names_of(
+    f: Function, plain: Function, fixed: Mapping[Var, str]
+) -> tuple[Function, dict[Var, str]]:
+    """A function whose results have the names of those of `f`, which callers know them by."""
+    new: dict[Var, Atom] = {}
+    for old, r in zip(f.results, plain.results, strict=True):
+        if isinstance(old, Var) and isinstance(r, Var) and old is not r and r not in f.results:
+            new.setdefault(r, Var(old.name, r.type))
+
+    def named(v: Var) -> Var:
+        found = new.get(v, v)
+        assert isinstance(found, Var)
+        return found
+
+    bindings = [
+        replace(b, var=named(b.var), value=substitute(b.value, new)) for b in plain.bindings
+    ]
+    results = [named(r) if isinstance(r, Var) else r for r in plain.results]
+    return plain.with_body(bindings, results), {named(v): d for v, d in fixed.items()}
 
 
 class _Plan:

@@ -88,7 +88,7 @@ def test_a_device_with_memory_of_its_own() -> None:
             ]  # fmt: skip
     assert exe.placements == (
         Placement("dev_0", "dev", ("b",)),
-        Placement("dev_1", "dev", ("e", "l", "r")),
+        Placement("dev_1", "dev", ("e", "l1", "r")),
     )
     assert exe.copied is not None
     assert exe.copied.bytes == sum(n * (4 + 4 + 4 + 1 + 3) * 4 for n in (3, 1, 5))
@@ -368,7 +368,7 @@ def test_what_runs_on_several_devices_is_neither_saved_nor_exported(tmp_path: Pa
     [
         (('device_copy(%a, src="host", dst="dev")', "nn.relu(%a)"),
          "%a_dev is on device 'host', and %b_dev reads it on 'dev': copy it by device_copy"),
-        (("(%l,", "(%l_dev,"), "%l_dev is on device 'dev', and a result of main reads it on 'ho"),
+        (("(%l1,", "(%l1_dev,"), "%l1_dev is on device 'dev', and a result of main reads it on 'h"),
         (('src="host", dst="dev"', 'src="dev", dst="host"'), "%a is on device 'host', and %a_dev"),
         (('dst="dev"', 'dst="dve"'), "unknown device 'dve'; did you mean 'dev'"),
         (('device="dev"', 'device="dve"'), "unknown device 'dve'; did you mean 'dev'"),
