@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
 from compiler.scheduling.long_sums import TILES, steps_of_a_part, sum_by_parts, walk_parts
 from compiler.scheduling.padded_rows import pad_by_rows
@@ -87,18 +88,20 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
     lane_extent = path[t.lane_axis].extent.constant()
     lane_end = "shift" if t.lane_axis in dict(t.run_time) else "peel"
     lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=lane_end)
+    block_out = order[t.block_axis]
     if lane_extent == lane_factor and rank > 1:
         order.pop(t.lane_axis)
         inside.append(lane_out)
     else:
         order[t.lane_axis] = lane_out
         peeled.append(lane_out)
-    if lane_out in order:
+    parts = lane_out if lane_out in order else "" if same else block_out
+    if lane_out in order or (parts and t.walk is not None):
         at = _walked_once(store, path, t, caches) if t.walk is None else t.walk
         at = 0 if part is not None else at
         if at is not None:
-            order.remove(lane_out)
-            order.insert(at, lane_out)
+            order.remove(parts)
+            order.insert(at, parts)
     s.reorder(*order, *inside, lane_in)
     s.compute_at(stage, order[-1])
     if row_bytes:
@@ -174,11 +177,28 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
     if t.widths and not is_widened(reader):
         x = inside[[k for k, _ in sorted(sizes.items())].index(t.widths[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
+    if t.group is not None:
+        _walk_groups(s, [n for n in order if n != parts], parts, t.group)
     if part is not None:
         if len(order) == 1:  # threads share out tiles of rows
             several, _ = s.split(order[0], TILES)
             s.peel(several)
         walk_parts(s, stage, part)
+
+
+def _walk_groups(s: Schedule, rows: Sequence[str], parts: str, tiles: int) -> None:
+    """Let so many `tiles` along one axis walk the same part of the packed operand before the next
+    part is fetched, and all parts before the next such group: both then stay in caches.
+
+    Raises:
+        ScheduleError: there are not as many tiles, or other statements between the loops.
+    """
+    every = {n: [f for f, _, _ in s.find(n)] for n in rows if n in s.loops_named()}
+    several = [n for n, found in every.items() if (found[0].extent.constant() or 0) > tiles]
+    if parts not in s.loops_named() or not several:
+        raise ScheduleError(f"there are no groups of {tiles} tiles")
+    far, near = s.split(several[0], tiles)
+    s.reorder(far, parts, near)
 
 
 def _unroll_known(s: Schedule, name: str) -> None:

@@ -55,6 +55,10 @@ class LoopPrimitives:
         names = [s.stage for s, _, _ in walk_stmts(self.func.body) if isinstance(s, Store)]
         return list(dict.fromkeys(names))
 
+    def loops_named(self) -> set[str]:
+        """The names of all loops."""
+        return {s.var.name for s, _, _ in walk_stmts(self.func.body) if isinstance(s, For)}
+
     def loops(self, stage: str) -> list[str]:
         """Names of the loops around `stage`, outermost first."""
         return [f.var.name for f in self.stage_stores(stage)[0][1]]

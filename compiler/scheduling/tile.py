@@ -53,6 +53,8 @@ class Tile:
         narrow: instructions that store several neighbouring vectors as bytes.
         walk: where among the loops over tiles that over the lanes' blocks goes; None: by rule.
         ahead: bytes by which the packed operand is fetched ahead; None: by rule.
+        group: tiles along the first axis that has more, that walk a part of the constant operand
+            before the next; None: all, or one, as `walk` says.
     """
 
     lane_axis: int
@@ -70,6 +72,7 @@ class Tile:
     run_time: tuple[tuple[int, int], ...] = ()
     walk: int | None = None
     ahead: int | None = None
+    group: int | None = None
 
     @property
     def widths(self) -> tuple[tuple[int, int], ...]:

@@ -43,9 +43,11 @@ class TileChoice:
         unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
         dot: whether bytes are multiplied by dot product instructions, where there are any.
         lane_axis, block_axis: axes of the output, of the lanes and of the blocks; None: the rule's.
-        walk: where among the loops over tiles that over the lanes' blocks goes, from 0, outermost;
-            None: where the rule puts it.
+        walk: where among the loops over tiles that over the lanes' blocks goes, or, if that has one
+            iteration, that over the other blocks, from 0, outermost; None: where the rule puts it.
         ahead: bytes by which a packed operand is fetched ahead; None: as the rule does.
+        group: tiles along the first axis that has more, that walk the operand in vectors by one
+            block of lanes before the next; None: all, or one, as `walk` says.
     """
 
     lanes: int
@@ -58,6 +60,7 @@ class TileChoice:
     block_axis: int | None = None
     walk: int | None = None
     ahead: int | None = None
+    group: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Names and values, for a log."""
@@ -226,6 +229,8 @@ class Freedom:
             return f"unrolled must be within 1 and 16, not {c.unrolled}"
         if c.walk is not None and c.walk >= self.rank:
             return f"walk must be within 0 and {self.rank - 1}, not {c.walk}"
+        if c.group is not None and (c.group < 1 or t.run_time):
+            return "group must be at least 1, and of tiles whose extents are known"
         if c.ahead is not None and (t.pack is None or c.ahead > FARTHEST):
             return f"ahead must be within 0 and {FARTHEST}, and of an operand that is packed"
         return ""
@@ -249,6 +254,7 @@ class Freedom:
             skew=self.tile.skew if c.dot else (0, 0, 0),
             walk=c.walk,
             ahead=c.ahead,
+            group=c.group,
         )
 
     def candidates(self) -> list[TileChoice]:

@@ -117,11 +117,15 @@ class TileSpace:
         def walk(c: TileChoice, rng: random.Random) -> TileChoice:
             return replace(c, walk=rng.choice([None, *range(self.free.rank)]))
 
+        def group(c: TileChoice, rng: random.Random) -> TileChoice:
+            return replace(c, group=rng.choice((None, 2, 3, 4, 6, 8, 12, 16, 24, 32)))
+
         def ahead(c: TileChoice, rng: random.Random) -> TileChoice:
             return replace(c, ahead=rng.choice([None, *AHEAD]))
 
         free = self.free
-        several = (free.extents[free.tile.lane_axis] or 1) > self.rule.lanes
+        axes_of_parts = (free.tile.lane_axis, free.tile.block_axis)
+        several = any((free.extents[k] or 1) > self.rule.lanes for k in axes_of_parts)
         possible = {
             dot: self.rule.dot,
             axes: bool(free.axes),
@@ -131,6 +135,7 @@ class TileSpace:
             unrolled: True,
             step: free.steps_free,
             walk: several and free.rank > 1,
+            group: several and free.rank > 1,
             ahead: free.tile.pack is not None,
         }
         return [change for change, can in possible.items() if can]
