@@ -11,6 +11,8 @@ from compiler.scheduling.tile_config import OTHER_REGISTERS, Freedom, TileChoice
 
 TRIES = 20
 """Random tiles that are looked at until one fits."""
+WIDTHS = 3
+"""Widths of vectors that are looked at, the widest first."""
 UNROLLED = (1, 2, 4, 8, 16)
 AHEAD = (0, 2048, 8192, 32768, 131072)
 """Bytes by which a packed operand is fetched ahead."""
@@ -69,7 +71,7 @@ class TileSpace:
         lanes = [
             replace(rule, lanes=lanes, blocks=blocks)
             for blocks in dict.fromkeys((2, rule.blocks, 4, 1))
-            for lanes in reversed(free.lanes(rule))
+            for lanes in free.lanes(rule)[: -WIDTHS - 1 : -1]
         ]
         others = []
         for axis in free.axes:
@@ -96,7 +98,7 @@ class TileSpace:
             return replace(c, lane_axis=lane, block_axis=block, widths=widths, lanes=lanes)
 
         def lanes(c: TileChoice, rng: random.Random) -> TileChoice:
-            return replace(c, lanes=rng.choice(self.free.lanes(c)[-4:]))
+            return replace(c, lanes=rng.choice(self.free.lanes(c)[-WIDTHS:]))
 
         def blocks(c: TileChoice, rng: random.Random) -> TileChoice:
             return replace(c, blocks=rng.choice((1, 2, 2, 3, 4, 4, 6, 8, 12, 16)))

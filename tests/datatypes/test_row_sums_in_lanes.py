@@ -19,6 +19,7 @@ def sums(rows: int, fmt: str) -> IRModule:
     return datatypes.change_dtype(mod, "float32", fmt)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fmt", ["posit16_es1", "float8_e4m3fn"])
 @pytest.mark.parametrize("rows", [40, 19, 9])
 def test_row_sums_keep_their_order(fmt: str, rows: int) -> None:

@@ -118,7 +118,7 @@ def tried(draw: tuple[Case, Any], fmt: str | None, seed: int, count: int) -> int
     return sum(check(f, rng, count) for f in found)
 
 
-@settings(max_examples=7)
+@settings(max_examples=4)
 @given(st.sampled_from(RUNS), st.sampled_from(FORMATS), st.integers(0, 1 << 30))
 def test_random_choices_keep_every_bit(draw: tuple[Case, Any], fmt: str | None, seed: int) -> None:
     tried(draw, fmt, seed, 3)
@@ -135,5 +135,5 @@ def test_many_random_choices_keep_every_bit(
 
 def test_most_choices_fit() -> None:
     runs = [r for r in RUNS if r[0].op in ("nn.softmax", "transpose", "nn.dense", "image.resize2d")]
-    fitted = [tried(r, None, k, 3) for k, r in enumerate(runs[:7])]
+    fitted = [tried(r, None, k, 3) for k, r in enumerate(runs[:4])]
     assert sum(fitted) > len(fitted)

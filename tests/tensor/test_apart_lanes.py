@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compiler
@@ -21,6 +21,7 @@ from compiler.tuning.measure import KernelRun, random_arrays
 HOST = Target.parse("llvm")
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(-40, 40), min_size=2, max_size=32))
 def test_windows_hold_every_lane_and_nothing_outside(offsets: list[int]) -> None:
     width, starts = windows(tuple(offsets))
@@ -37,6 +38,7 @@ def test_windows_of_strides() -> None:
     assert windows(tuple(range(0, 1600, 100)))[1] == ()
 
 
+@settings(max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(2, 7), st.integers(2, 7))
 def test_joined_positions_are_the_same(a: int, b: int, n: int, m: int) -> None:
     v, w = Var("v", 64), Var("w", 8)

@@ -27,7 +27,7 @@ def stages(mod: IRModule) -> list[str]:
     return [x for f in found for x in untiled(legalize(f).func, CPU).stages()]
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     st.integers(1, 20),
     st.sampled_from([31, 32, 48, 64, 100, 128]),

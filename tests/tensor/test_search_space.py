@@ -63,21 +63,21 @@ def some(space: Space, seed: str, count: int) -> list[Choice]:
     return [*first, *changed, *crossed, *space.neighbours()[:count]]
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", ["dense", pytest.param("convolution", marks=pytest.mark.thorough)])
 def test_choices_give_the_same_bits(net: str) -> None:
     tried = 0
     for f, space in kernels(NETS[net]()):
         legal = legalize(f)
         inputs = random_arrays(legal, 1)
         want = KernelRun(compile_kernel(legal, HOST), HOST, inputs).result()
-        for choice in some(space, net, 2):
+        for choice in some(space, net, 1):
             try:
                 kernel = compile_kernel(legalize(f), HOST, choice)
             except ScheduleError:
                 continue
             assert KernelRun(kernel, HOST, inputs).result() == want, choice
             tried += 1
-    assert tried > 5
+    assert tried > 3
 
 
 @pytest.mark.parametrize("net", NETS)
