@@ -154,24 +154,32 @@ class Session:
 
     def _resume(self, past: Sequence[Trial]) -> int:
         """Take over what a log has of the tasks; how many trials that is."""
-        known = {s.task.key: s for s in self.subjects}
         found = 0
-        for t in past:
-            s = known.get(t.workload)
-            if s is None or not t.choice:
-                continue
-            found += 1
-            s.trials.append(t)
-            s.search.known(t.choice, t.program)
-            s.state.trials += 1
-            if t.ratio is None:
-                continue
-            s.search.measured(t.choice, t.ratio)
-            s.state.default_ms = t.default_ms
-            if t.ratio < s.ratio and t.high < 1:
-                s.best, s.ratio = (t.choice, None), t.ratio
-            s.state.curve.append((s.state.trials, min(1.0, s.ratio) * t.default_ms))
+        for s in self.subjects:
+            mine = [t for t in past if t.workload == s.task.key and t.choice]
+            quick = (t for t in sorted(mine, key=lambda t: t.ratio or 1) if (t.ratio or 1) < GAIN)
+            stale = []
+            for t in quick:
+                if _stands(s.task, t):
+                    break
+                stale.append(t)
+            for t in mine:
+                if t not in stale:
+                    found += 1
+                    self._take_over(s, t)
         return found
+
+    def _take_over(self, s: Subject, t: Trial) -> None:
+        s.trials.append(t)
+        s.search.known(t.choice, t.program)
+        s.state.trials += 1
+        if t.ratio is None:
+            return
+        s.search.measured(t.choice, t.ratio)
+        s.state.default_ms = t.default_ms
+        if t.ratio < s.ratio and t.high < 1:
+            s.best, s.ratio = (t.choice, None), t.ratio
+        s.state.curve.append((s.state.trials, min(1.0, s.ratio) * t.default_ms))
 
     def _hint(self, hints: Sequence[Hint]) -> None:
         for s in self.subjects:
@@ -251,9 +259,16 @@ class Session:
         s.want = self.machine.result(s.run)
 
     def made(self, s: Subject, choice: Choice) -> Any:
-        """A kernel by a choice that was measured before."""
+        """A kernel by a choice that a log has; None if it does not fit any more, or computes
+        something else, as the compiler is another one by now."""
         self.prepare(s)
-        return self.machine.kernel(s.task, s.inputs, choice)
+        try:
+            run = self.machine.kernel(s.task, s.inputs, choice)
+            return run if self.machine.result(run) == s.want else None
+        except MachineError:
+            raise
+        except DtypelabError:
+            return None
 
     def measure(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
         """Measure a candidate beside the rules' schedule, write it down and learn from it.
@@ -333,12 +348,8 @@ class Session:
     def _judge(self, s: Subject, choice: Choice, run: Any, found: Comparison) -> None:
         """Keep the candidate if it is the best so far, also beside the one that was."""
         if found.ratio < s.ratio and found.high < 1:
-            better = s.best is None
-            if s.best is not None:
-                if s.best[1] is None:  # of a log
-                    s.best = s.best[0], self.made(s, s.best[0])
-                better = compared(self.machine.turns(s.best[1], run)).ratio < 1
-            if better:
+            held = None if s.best is None else s.best[1] or self.made(s, s.best[0])
+            if held is None or compared(self.machine.turns(held, run)).ratio < 1:
                 s.best, s.ratio = (choice, run), found.ratio
         best = min(1.0, s.ratio) if s.best else 1.0
         s.state.curve.append((s.state.trials, best * s.state.default_ms))
@@ -361,6 +372,15 @@ class Session:
                 math.fsum(x.task.count * x.state.best_ms for x in measured),
             )
         )
+
+
+def _stands(task: Task, t: Trial) -> bool:
+    """Whether a choice of a log still gives the loops that were measured: the compiler may be
+    another one by now."""
+    try:
+        return task.seen(t.choice)[0] == t.program
+    except DtypelabError:
+        return False
 
 
 def hints_of(past: Sequence[Trial]) -> list[Hint]:

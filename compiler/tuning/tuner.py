@@ -270,7 +270,8 @@ def _confirmed(session: Session) -> list[_Kept]:
             continue
         choice, run = s.best
         run = session.made(s, choice) if run is None else run
-        session.prepare(s)
+        if run is None:
+            continue
         default, ms = session.machine.turns(s.run, run)(CAREFUL)
         s.state.default_ms = default
         if ms < GAIN * default:

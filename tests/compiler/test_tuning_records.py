@@ -17,6 +17,7 @@ from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.scheduling.choices import Choice
+from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.tuning_log import append_records, read_log, structure_key
 from compiler.target.registry import Target, host_cpu
 from compiler.tensor.stmt import PrimFunc
@@ -135,6 +136,20 @@ def test_what_a_log_has_is_not_measured_again(tmp_path: Path) -> None:
     assert len(set(programs)) == 3 * n
     assert [r.choice for r in again.records] == [r.choice for r in first.records]  # confirmed again
     assert {len(t.curve) for t in again.tasks} == {2}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_winner_of_the_log_that_no_longer_fits_is_left_out(tmp_path: Path) -> None:
+    """As the compiler may have changed."""
+    log = tmp_path / "tune.jsonl"
+    ((stage, tile), *_) = trial().choice.items()
+    assert isinstance(tile, TileChoice)
+    journal = Journal(log)
+    journal.append(trial(choice={stage: replace(tile, lanes=3)}, ms=0.1, high=0.1).to_line())
+    journal.close()
+    done = tune(net(), budget_s=300, log=log, trials=1)
+    assert done.resumed == 0
+    assert {t.ratio for t in done.trials if t.workload == trial().workload} == {0.5}
 
 
 @pytest.mark.usefixtures("quick")
