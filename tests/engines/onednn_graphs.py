@@ -139,6 +139,25 @@ def pooling(rng: Rng, dtype: str) -> tuple[IRModule, Array]:
     return IRModule({"main": b.finish(y)}), drawn(rng, shape, dtype)
 
 
+def mapped(rng: Rng, dtype: str) -> tuple[IRModule, Array]:
+    """Functions of elements, with operands that broadcast, quantized before and after."""
+    shape = tuple(int(n) for n in rng.choice([1, 1, 2, 3, 5, 16], int(rng.integers(1, 5))))
+    b = FunctionBuilder()
+    y = x = b.param("x", shape, dtype)
+    scale = b.const(np.float32(0.037))
+    if dtype != "float32":
+        y = b.call("qnn.dequantize", x, scale, zero_point=_zero(rng, dtype))
+    y = elementwise(rng, b, elementwise(rng, b, y))
+    if dtype != "float32":
+        y = b.call("qnn.quantize", y, scale, **_quantized(rng))
+    return IRModule({"main": b.finish(y)}), drawn(rng, shape, dtype)
+
+
+def _quantized(rng: Rng) -> dict[str, Any]:
+    attrs = _grid(rng)
+    return {"zero_point": attrs.pop("output_zero_point"), **attrs}
+
+
 def followed(rng: Rng, b: FunctionBuilder, y: Any, dtype: str) -> Any:
     """What is done with the result of a layer: rescaled, if it is of integers, and so on."""
     if dtype == "float32":
@@ -172,7 +191,10 @@ def elementwise(rng: Rng, b: FunctionBuilder, y: Any) -> Any:
         elif kind == 7:
             y = b.call("nn.gelu", y)
         else:
-            other = b.const(drawn(rng, pick(rng, shape, (), (1,) * len(shape)), "float32"))
+            along = tuple(
+                n if k == int(rng.integers(len(shape))) else 1 for k, n in enumerate(shape)
+            )
+            other = b.const(drawn(rng, pick(rng, shape, (), along, along[1:]), "float32"))
             op = ("add", "subtract", "multiply", "maximum")[kind - 8]
             y = b.call(op, *((y, other) if rng.random() < 0.5 else (other, y)))
     return y
@@ -194,7 +216,7 @@ def _grid(rng: Rng, dtype: str = "") -> dict[str, Any]:
 
 
 DRAWN: dict[str, Callable[[Rng, str], tuple[IRModule, Array]]] = {
-    f.__name__: f for f in (convolution, dense, product, pooling)
+    f.__name__: f for f in (convolution, dense, product, pooling, mapped)
 }
 
 

@@ -44,7 +44,7 @@ class Anchor:
         shape: of its result.
         make: (dtype, attributes) -> the primitive.
         operands: the primitive -> its operands, held as it wants them.
-        fit, sums, channels: see Chain.
+        fit, sums, channels, broadcasts: see Chain.
         zero_points: operands that have one, and the number.
         begin: appends the post-operations that are part of the operator itself.
     """
@@ -55,6 +55,7 @@ class Anchor:
     fit: Fit = tuple
     sums: Array | None = None
     channels: int = 1
+    broadcasts: bool = False
     zero_points: Mapping[int, int] = field(default_factory=dict)
     begin: Callable[[Chain], None] = lambda chain: None
 

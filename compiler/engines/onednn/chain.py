@@ -45,6 +45,8 @@ class Chain:
         fit: how its operands look to the primitive.
         sums: bounds of |integer sums| that the primitive starts from, for each output channel (the
             value's axis `channels`), bias included; None: it starts from no sums.
+        broadcasts: whether operands may be smaller than the value along some axes only. After
+            binary primitives version 3.2 reads wrong elements where all other axes have length 1.
     """
 
     plan: Plan
@@ -52,6 +54,7 @@ class Chain:
     fit: Fit
     sums: Array | None = None
     channels: int = 1
+    broadcasts: bool = False
     posts: list[Post] = field(default_factory=list)
     _offset: int = 0
     _bounds: tuple[int, int] | None = None
@@ -72,6 +75,9 @@ class Chain:
             shape = ()
         if any(a not in (1, b) for a, b in zip(shape, self.shape, strict=True)):
             raise Refused(f"an operand of shape {other.shape} is larger than {self.shape}")
+        partly = shape != self.shape and math.prod(shape) > 1
+        if partly and self.posts and not self.broadcasts:
+            raise Refused("an operand that broadcasts along some axes, but not all")
         held = self.plan.reshaped(other, self.fit(shape))
         full = held.shape == self.fit(self.shape) and math.prod(held.shape) > 1
         known = held.slot.array is not None

@@ -149,15 +149,20 @@ class _Translator:
         operands = made.anchor.operands(made.primitive)
         for number, zero in made.anchor.zero_points.items():
             operands[ZERO_POINTS + number] = self.plan.constant(np.array([zero], np.int32))
-        into: Value | None = None
+        summed: Value | None = None
         for k, post in enumerate(made.posts):
             if post.operand is None:
                 continue
             if isinstance(post.op, Sum):
-                into = self._into(post.operand, made.primitive.desc(DST), nodes[:count])
+                summed = post.operand
                 continue
             number = POST_OPS * (k + 1) + SRC_1
             operands[number] = self.plan.held(post.operand, made.primitive.desc(number))
+        into: Value | None = None
+        if summed is not None:
+            read = any(v.slot is summed.slot for v in operands.values())
+            free = summed.slot.own and not read and not self._needed(summed.slot, nodes[:count])
+            into = self.plan.held(summed, made.primitive.desc(DST), own=not free)
         result = self.plan.run(made.primitive, operands, into)
         self._values[last.var] = self.plan.reshaped(result, last.shape or (1,))
         if nodes[count:]:
@@ -180,11 +185,6 @@ class _Translator:
         texts = dict.fromkeys(map(str, (reasons[0], reasons[-1])))
         raise Refused("; alone: ".join(texts))
 
-    def _into(self, v: Value, desc: Desc, group: Sequence[Node]) -> Value:
-        """`v` in memory that a result may take the place of."""
-        free = v.slot.own and not self._needed(v.slot, group)
-        return self.plan.held(v, desc, own=not free)
-
     def _made(self, nodes: Sequence[Node], value: GetValue, slowly: bool) -> _Made:
         """One primitive for all these nodes.
 
@@ -194,7 +194,9 @@ class _Translator:
         first = nodes[0]
         if first.name in ANCHORS:
             anchor = ANCHORS[first.name](self.plan, first, value)
-            chain = Chain(self.plan, first.shape, anchor.fit, anchor.sums, anchor.channels)
+            chain = Chain(
+                self.plan, first.shape, anchor.fit, anchor.sums, anchor.channels, anchor.broadcasts
+            )
             anchor.begin(chain)
         else:
             anchor, chain = pointwise(self.plan, first, value)
