@@ -4,9 +4,9 @@ The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `c
 `widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
 print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `accelerator`, which counts
 simulated cycles, `torch_bert`, `torch_compile`, `torch_gradient` and `torch_integers`, which need
-torch, `wasm`, which needs Node and onnxruntime-web, `elsewhere` and `microcontrollers`, which count
-instructions in emulators, and `tuned` and `cost_model`, which take hours and minutes: they run when
-named.
+torch, `engines`, which needs oneDNN, `wasm`, which needs Node and onnxruntime-web, `elsewhere` and
+`microcontrollers`, which count instructions in emulators, and `tuned` and `cost_model`, which take
+hours and minutes: they run when named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -34,6 +34,7 @@ from experiments.benchmarks import (
     emulation,
     exported,
     fixed_cost,
+    handed_over,
     kernels,
     microcontrollers,
     models,
@@ -84,7 +85,7 @@ NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
 NAMED = (
-    *("accelerator", "cost_model", "elsewhere", "microcontrollers", "torch_bert"),
+    *("accelerator", "cost_model", "elsewhere", "engines", "microcontrollers", "torch_bert"),
     *("torch_compile", "torch_gradient", "torch_integers", "tuned", "wasm"),
 )
 """Groups that need packages or emulators of their own, or hours, and run only when they are
@@ -172,6 +173,11 @@ def main(
                 chosen = [n for n in selected if n in transformers.NETWORKS]
                 if chosen or not selected:
                     passed &= transformers.run(chosen, counts, effort, whole)
+            elif name == "engines":
+                chosen = [n for n in selected if n in handed_over.NETWORKS]
+                if chosen or not selected:
+                    files = dict(map(named_file, given))
+                    passed &= handed_over.run(chosen, counts, quick, whole, files)
             elif name == "microcontrollers":
                 passed &= microcontrollers.run()
             elif name == "cost_model":
