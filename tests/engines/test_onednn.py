@@ -58,6 +58,23 @@ def test_random_layers(kind: str, dtype: str, seed: int) -> None:
     same(exe(**given), evaluate(mod, **given), steps=1 if near else 0)
 
 
+@pytest.mark.parametrize("shape", [(4, 4, 1), (2, 3, 1, 1), (3, 5)])
+def test_operands_that_broadcast_along_an_axis(shape: tuple[int, ...]) -> None:
+    """Two of them, one after the other, of every axis."""
+    rng = np.random.default_rng(0)
+    for axis in range(len(shape)):
+        along = tuple(n if k == axis else 1 for k, n in enumerate(shape))
+        b = FunctionBuilder()
+        y = b.param("x", shape)
+        for op in ("multiply", "add", "maximum"):
+            y = b.call(op, y, b.const(drawn(rng, along, "float32")))
+        mod = IRModule({"main": b.finish(y)})
+        x = drawn(rng, shape, "float32")
+        exe = compiler.build(mod, engines=["onednn"])
+        assert exe.regions or axis != 1
+        same(exe(x), evaluate(mod, x))
+
+
 def residual(rng: np.random.Generator, dtype: str) -> IRModule:
     """Convolutions whose results are added to earlier values, which are read again or not."""
     b = FunctionBuilder()

@@ -218,8 +218,9 @@ def pointwise(plan: Plan, node: Node, value: GetValue) -> tuple[Anchor, Chain]:
     require(at is not None, "no operand has the result's shape")
     assert at is not None
     x = value(node.args[at])
-    chain = Chain(plan, x.shape, tuple)
+    chain = Chain(plan, x.shape, tuple, begins=True)
     POSTS[node.name](chain, node, at, value)
+    chain.begins = False
     first = chain.posts[0] if chain.posts else None
     same = dtype_of(node.var) == x.desc.dtype == np.float32
     if first and isinstance(first.op, Eltwise) and same:

@@ -47,6 +47,7 @@ class Chain:
             value's axis `channels`), bias included; None: it starts from no sums.
         broadcasts: whether operands may be smaller than the value along some axes only. After
             binary primitives version 3.2 reads wrong elements where all other axes have length 1.
+        begins: whether the first post-operation becomes the primitive, whose operands may be so.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class Chain:
     sums: Array | None = None
     channels: int = 1
     broadcasts: bool = False
+    begins: bool = False
     posts: list[Post] = field(default_factory=list)
     _offset: int = 0
     _bounds: tuple[int, int] | None = None
@@ -76,7 +78,7 @@ class Chain:
         if any(a not in (1, b) for a, b in zip(shape, self.shape, strict=True)):
             raise Refused(f"an operand of shape {other.shape} is larger than {self.shape}")
         partly = shape != self.shape and math.prod(shape) > 1
-        if partly and self.posts and not self.broadcasts:
+        if partly and not self.broadcasts and (self.posts or not self.begins):
             raise Refused("an operand that broadcasts along some axes, but not all")
         held = self.plan.reshaped(other, self.fit(shape))
         full = held.shape == self.fit(self.shape) and math.prod(held.shape) > 1
