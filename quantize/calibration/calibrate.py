@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.elements import elements_of
 from compiler.boundary.inputs import named_inputs
+from compiler.boundary.packed import STRING
 from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, operands, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
@@ -100,6 +102,16 @@ def _measured(
 
 # ---- running -------------------------------------------------------------------------------------
 def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
+    """The batches; what is no tensor of numbers in them is bytes from here on."""
+    elements, names = elements_of(mod), [p.name for p in mod.main.params]
+    if not elements.packs:
+        return _each_batch(mod, batches)
+    if isinstance(batches, np.ndarray) and elements.inputs == (STRING,):  # an axis less than inside
+        batches = [batches] if batches.ndim < tensor_type(mod.main.params[0]).rank else batches
+    return (elements.packed(_named(names, batch)) for batch in _each_batch(mod, batches))
+
+
+def _each_batch(mod: IRModule, batches: Any) -> Iterator[Batch]:
     first = tensor_type(mod.main.params[0]) if mod.main.params else None
     if isinstance(batches, Mapping) or (
         isinstance(batches, np.ndarray) and first is not None and batches.ndim == first.rank

@@ -68,7 +68,7 @@ def smallest(graph: Any, kinds: dict[str, Any], seeds: set[int]) -> set[frozense
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_regions_are_the_smallest_that_can_be_computed(drawn: Any) -> None:
     graph, kinds, seeds = drawn
     units = Border(graph, kinds, lambda n: int(n.name[1:]) in seeds).units()

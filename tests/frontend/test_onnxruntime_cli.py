@@ -97,7 +97,8 @@ def test_other_engines_are_refused_where_nothing_runs(folder: Path, capsys: Capt
     assert "did you mean 'onnxruntime'" in err
 
 
-@BOTH
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["words", "inverse"])
 def test_rows_of_sweeps_say_what_went_where(name: str, folder: Path, capsys: Capture) -> None:
     spec, out = folder / f"{name}.toml", folder / f"{name}.csv"
     spec.write_text(

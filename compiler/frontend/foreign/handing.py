@@ -118,8 +118,10 @@ def hand_over(f: Foreign, g: GraphImport, unit: Unit, results: Sequence[str]) ->
         elif dims is None and _declares_rank(f.kinds.get(name)):
             dims = [None] * len(f.kinds[name].tensor_type.shape.dim)
         elif dims is None:
-            branches = any(n.op_type == "If" for n in unit.nodes)
-            if branches and name not in f.outputs:  # the number of axes may be another in each
+            # The number of axes may change, in branches and among what a sequence holds.
+            varies = any(n.op_type == "If" for n in unit.nodes)
+            varies |= any(operand in f.packed for operand, _ in operands)
+            if varies and name not in f.outputs:
                 raise NotATensor(name, kind)
             dims = _shape_by_running(label, region, operands, k)
         elif is_packed(kind):
