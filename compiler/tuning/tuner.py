@@ -151,6 +151,7 @@ def tune(
     check_log(log)
     hints = [h for path in transfer for h in _hints(path)]
     chosen, start = Target.parse(target), time.perf_counter()
+    chosen.refuse_accelerator("tuning logs")
     if not backend_of(chosen).separate:
         raise UnsupportedError(f"kernels of target {chosen.text!r} cannot be timed one by one")
     interrupted, cores = False, None if place else spare_cores()

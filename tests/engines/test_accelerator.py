@@ -96,6 +96,7 @@ def test_sums_in_order_go_to_the_core_where_it_keeps_the_order() -> None:
     assert len(found.layers) == 2
 
 
+@pytest.mark.thorough
 def test_weights_of_few_bits_take_less_of_the_bus() -> None:
     mod, x = quantized("mnist_mlp", weight_bits=4), digits(2)
     full, half = (compiler.build(mod, target=f"accel -weight_bits={bits}") for bits in (8, 4))
@@ -142,6 +143,7 @@ def test_networks_that_a_core_does_not_take(design: str, said: str) -> None:
 REFUSERS = {
     "export": lambda mod, path: compiler.export(mod, "accel", path),
     "decoder": lambda mod, path: compiler.decoder(mod, target="accel"),
+    "tune": lambda mod, path: compiler.tune(mod, "accel", log=path),
     "save": lambda mod, path: compiler.build(mod, target="accel").save(path),
 }
 

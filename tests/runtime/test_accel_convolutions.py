@@ -127,11 +127,8 @@ def every_tile(c: Convolution, d: Design) -> list[Tile]:
     return sorted({t for t in found if room(c, t).fits(d, t.slots)}, key=str)
 
 
-@pytest.mark.parametrize(
-    "c",
-    [c if k == 1 else pytest.param(c, marks=pytest.mark.thorough) for k, c in enumerate(SHAPES)],
-    ids=str,
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("c", SHAPES, ids=str)
 def test_all_tiles_give_the_same_bits(c: Convolution) -> None:
     rng = np.random.default_rng(3)
     where, size = places(c, SMALL)
@@ -224,6 +221,7 @@ def test_convolutions_of_resnet50_keep_the_multipliers_busy(
     assert report.cycles >= max(c.steps, (report.loaded + report.stored) / d.bandwidth)
 
 
+@pytest.mark.thorough
 def test_what_the_bus_bounds() -> None:
     c = Convolution(32, 32, 7, 7, (3, 3), (1, 1), (1, 1, 1, 1))
     d = Design.parse("accel -bandwidth=1")

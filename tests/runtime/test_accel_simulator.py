@@ -139,8 +139,8 @@ def test_bytes_of_accumulators(signed: bool, accumulator: str, low: int, high: i
     [
         ("posit8_es0", "exact"),
         ("float8_e4m3fn", "exact"),
-        ("posit8_es1", "float32"),
-        ("float8_e5m2", "float32"),
+        pytest.param("posit8_es1", "float32", marks=pytest.mark.thorough),
+        pytest.param("float8_e5m2", "float32", marks=pytest.mark.thorough),
     ],
 )
 def test_cores_of_formats(code: str, accumulator: str) -> None:
