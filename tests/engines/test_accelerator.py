@@ -121,6 +121,15 @@ def test_open_sizes_are_planned_when_they_come() -> None:
         np.testing.assert_array_equal(exe(digits(n)), compiler.build(mod)(digits(n)))
 
 
+@pytest.mark.thorough
+def test_an_accelerator_is_a_device_among_others() -> None:
+    mod, x = quantized("mnist_resnet8"), digits(2)
+    layers = [b for b in mod.main.bindings if b.var.name.endswith(("_acc", "relu_q"))]
+    nodes = {node: "core" for b in layers[:2] for node in b.origins}
+    exe = compiler.build(compiler.place(mod, nodes), target={"host": "llvm", "core": "accel"})
+    np.testing.assert_array_equal(exe(x), compiler.build(mod)(x))
+
+
 REFUSED = {
     "accel -format=posit8_es0": "the core computes nothing of this program",
     "accel -weight_bits=2": "the core computes nothing of this program",
