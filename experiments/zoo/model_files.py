@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +25,9 @@ from experiments.feeds import (
     feed_of,
     inner_batches,
 )
+from experiments.zoo.import_engines import as_held
+from experiments.zoo.import_engines import imported_with as imported_with
+from experiments.zoo.import_engines import importing_with as importing_with
 
 if TYPE_CHECKING:
     from compiler.frontend.model_inputs import ModelInterface
@@ -94,7 +95,6 @@ def _stamp(path: Path) -> Stamp:
     return about.st_mtime_ns, about.st_size
 
 
-_engines: ContextVar[tuple[str, ...]] = ContextVar("engines", default=())
 #: When the files of a model were changed, their sizes, and the engines that it is imported with.
 Stamps = tuple[tuple[Stamp, ...], tuple[str, ...]]
 
@@ -105,25 +105,7 @@ def _stamps(path: Path) -> Stamps:
         files = external_files(path)
     except DtypelabError:  # importing it will say so
         files = ()
-    return tuple(map(_stamp, (path, *files))), _engines.get()
-
-
-@contextmanager
-def imported_with(engines: Iterable[str]) -> Iterator[None]:
-    """Have these engines compute what cannot be imported, in all models that are loaded from here
-    on (in this thread): those of `engines` that take nodes of files, others are passed over."""
-    from compiler.ir.handed import ENGINES
-
-    before = _engines.set(tuple(e for e in engines if e in ENGINES))
-    try:
-        yield
-    finally:
-        _engines.reset(before)
-
-
-def importing_with() -> tuple[str, ...]:
-    """The engines that compute what cannot be imported, of models that are loaded here and now."""
-    return _engines.get()
+    return tuple(map(_stamp, (path, *files))), importing_with()
 
 
 def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
@@ -141,7 +123,7 @@ def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
 def _load(path: Path, shapes: Shapes, stamps: Stamps) -> IRModule:
     import compiler
 
-    engines = _engines.get()
+    engines = importing_with()
     try:
         module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None, engines=engines)
         return module
@@ -183,7 +165,7 @@ def input_types(path: Path, shapes: Shapes = ()) -> dict[str, TensorType]:
     Raises:
         DtypelabError: as `load_model`.
     """
-    return _interface(path, _stamp(path)).types(dict(shapes), _engines.get())
+    return _interface(path, _stamp(path)).types(dict(shapes), importing_with())
 
 
 def input_names(path: Path) -> list[str]:
@@ -241,8 +223,8 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
             known[name] = ("N", *np.shape(arrays[name])[1:])
         elif dims is None:
             known.setdefault(name, ())
-    types = interface.types(known, _engines.get())
-    arrays = {name: _held(a, types.get(name), name) for name, a in arrays.items()}
+    types = interface.types(known, importing_with())
+    arrays = {name: as_held(a, types.get(name), name) for name, a in arrays.items()}
     found = feed_of(types, arrays, what, _alike(path, types, tuple(known.items())))
     fitting = []
     for name, t in types.items():
@@ -258,15 +240,6 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
     return replace(found, arrays=dict(zip(types, bound, strict=True)))
-
-
-def _held(a: Array, t: TensorType | None, name: str) -> Array:
-    """Texts as the bytes that a model with strings holds; other arrays as they are."""
-    from compiler.boundary.packed import strings_packed
-
-    if t is None or a.dtype.kind not in "UST" or a.ndim != t.rank - 1 or str(t.dtype) != "uint8":
-        return a
-    return strings_packed(a, f"input {name!r}")
 
 
 def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> frozenset[Dim]:
@@ -369,7 +342,7 @@ def takes_rows(path: Path, x: Array) -> bool:
     ((name, dims),) = interface.inputs.items()
     if dims is None:
         return True
-    kind = interface.types(engines=_engines.get())[name]
+    kind = interface.types(engines=importing_with())[name]
     return kind.rank == x.ndim > 0 and kind.dtype.storage == x.dtype
 
 
