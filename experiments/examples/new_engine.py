@@ -54,10 +54,10 @@ def convolved(x: Array, w: Array, bias: Array, attrs: dict[str, Any]) -> Array:
     return np.asarray(out + bias.reshape(-1, 1, 1))
 
 
-OPERATORS: dict[str, Callable[..., Array]] = {
-    "nn.conv2d": convolved,
+KERNELS: dict[str, Callable[..., Array]] = {
+    "conv2d": convolved,
     "add": lambda x, y, _: x + y,
-    "nn.relu": lambda x, _: np.maximum(x, 0),
+    "relu": lambda x, _: np.maximum(x, 0),
 }
 
 
@@ -77,7 +77,8 @@ def runtime(text: str, constants: Sequence[Array]) -> Callable[..., None]:
             if "composite" in node:
                 made.append(computed(node["inside"], operands)[-1])
             else:
-                made.append(OPERATORS[node["op"]](*operands, node["attrs"]))
+                kernel = KERNELS[node["op"].rpartition(".")[2]]
+                made.append(kernel(*operands, node["attrs"]))
         return made
 
     def run(*arrays: Array) -> None:
