@@ -22,6 +22,8 @@ LEAST = 32
 """Trials before which nothing is learned."""
 GROWTH = 1.25
 """How many times as many trials there must be before it is learned again."""
+FORESTS = 3
+"""Models whose mean is taken: each sees another part of trials and features."""
 HOPELESS = 3.0
 """log2 of how many times the rules' cycles an analysis may expect of a candidate."""
 LARGEST = 13.0
@@ -59,12 +61,12 @@ class CostModel:
         self._rows: list[Array] = []
         self._ratios: list[float] = []
         self._learned = 0
-        self._trees: Any = None
+        self._trees: list[Any] = []
 
     @property
     def kind(self) -> str:
         """What ranks: `lightgbm` or `analysis`."""
-        return "analysis" if self._trees is None else "lightgbm"
+        return "lightgbm" if self._trees else "analysis"
 
     def add(self, features: Array, default: Array, ratio: float) -> None:
         """Add a trial.
@@ -82,12 +84,11 @@ class CostModel:
         if not len(features):
             return np.zeros(0)
         self._learn()
-        if self._trees is None:
+        if not self._trees:
             known = estimated(default)
             return np.array([estimated(f) - known for f in features])
         rows = np.stack([_row(f, default) for f in features])
-        found: Array = self._trees.predict(rows)
-        return found
+        return np.asarray(np.mean([t.predict(rows) for t in self._trees], axis=0))
 
     def _learn(self) -> None:
         enough = max(LEAST, GROWTH * self._learned)
@@ -104,15 +105,21 @@ class CostModel:
         # What is much slower than the rules need not be told apart well.
         weights = np.where(ratios < 0.5, 1.0, 0.3)
         options = {
-            "objective": "regression", "learning_rate": 0.08, "num_leaves": 31, "verbose": -1,
-            "min_data_in_leaf": 4, "feature_fraction": 0.7, "lambda_l2": 0.1, "num_threads": 1,
-            "deterministic": True, "force_row_wise": True, "seed": self._seed,
+            "objective": "l1", "learning_rate": 0.08, "num_leaves": 31, "verbose": -1,
+            "min_data_in_leaf": 4, "feature_fraction": 0.4, "bagging_fraction": 0.8,
+            "bagging_freq": 1, "lambda_l2": 0.1, "num_threads": 1, "deterministic": True,
+            "force_row_wise": True,
         }  # fmt: skip
-        data = lightgbm.Dataset(
-            np.concatenate([rows, blind]), np.concatenate([ratios, ratios]),
-            weight=np.concatenate([weights, weights]),
-        )  # fmt: skip
-        self._trees = lightgbm.train(options, data, num_boost_round=150)
+        both = np.concatenate([rows, blind]), np.concatenate([ratios, ratios])
+        weight = np.concatenate([weights, weights])
+        self._trees = [
+            lightgbm.train(
+                {**options, "seed": self._seed + k},
+                lightgbm.Dataset(*both, weight=weight),
+                num_boost_round=150,
+            )
+            for k in range(FORESTS)
+        ]
         self._learned = len(self._rows)
 
 
