@@ -75,6 +75,12 @@ def _report(context: click.Context, _: click.Parameter, log: str | None) -> None
     metavar="LOG",
     help="Try first what a log of another CPU has. Repeatable.",
 )
+@click.option(
+    "--network",
+    "whole",
+    is_flag=True,
+    help="Then try blocks of channels, fusion and more for the network as a whole.",
+)
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
 @json_option
 @click.option(
@@ -100,12 +106,14 @@ def tune(
     device: str | None,
     token_file: Path | None,
     transfer: Sequence[str],
+    whole: bool,
     output: str,
     as_json: bool,
 ) -> int:
     """Try schedules for the kernels of MODEL and log those that are faster here.
 
-    The model is tuned in float32 or, with --calib, in int8. Results stay the same bit for bit.
+    The model is tuned in float32 or, with --calib, in int8. Results stay the same bit for bit, but
+    for those of float32 with --network, which may add in another order.
     `bench --tuned LOG.jsonl` applies the log, as does compiler.apply_history_best in Python. With
     --device, kernels are compiled here and timed there, and the log is for that device. Every
     candidate is in the log as soon as it is measured: the same command goes on after Ctrl-C, which
@@ -113,6 +121,8 @@ def tune(
 
     Example: dtypelab tune mnist_resnet8 --calib mnist1k --budget 60 -o tune.jsonl
     """
+    if whole and device:
+        raise click.UsageError("--network measures here what is to run here: not with --device")
     check_outputs([output], [*model_files.files_of(model), calib, config_file, *transfer])
     seconds = budget if budget is not None else 60.0 if trials is None else math.inf
     client.use_token_file(token_file)
@@ -124,6 +134,9 @@ def tune(
     )
     module = choose_outputs(module, chosen)
     tuning = _with_bar(module, made_for, place, seconds, trials, seed, transfer, output)
+    network = None
+    if whole and not tuning.interrupted:
+        network = compiler.choose_network(module, made_for, output, seed=seed)
     bounds = {} if place else tune_text.of_bounds(tuning.tasks, made_for)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
@@ -136,6 +149,8 @@ def tune(
         facts |= {"default_ms": tuning.default_ms, "tuned_ms": tuning.tuned_ms}
         tasks = [{**asdict(t), "bound": bounds.get(t.workload)} for t in tuning.tasks]
         records = [asdict(record) for record in tuning.records]
+        if network is not None:
+            facts["network"] = asdict(network)
         print_json({**facts, "tasks": tasks, "records": records})
         return int(tuning.interrupted)
     if tuning.tasks:
@@ -145,6 +160,11 @@ def tune(
         f"candidates in {tuning.seconds:.0f} s: {tuning.default_ms:.4f} ms -> "
         f"{tuning.tuned_ms:.4f} ms ({output})"
     )
+    if network is not None:
+        say(
+            f"the network as a whole: {network.choice}, of {len(network.trials)} alternatives in "
+            f"{network.seconds:.0f} s: {network.default_ms:.4f} ms -> {network.tuned_ms:.4f} ms"
+        )
     if tuning.resumed:
         say(f"{tuning.resumed} candidates were in {output} and have not been measured again")
     if not learns():
