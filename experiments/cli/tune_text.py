@@ -54,37 +54,21 @@ def of_bounds(tasks: tuple[TaskResult, ...], target: Target) -> dict[str, str]:
     or of the bandwidth from where their data fit, whichever binds. Nothing for those that have no
     multiply-adds of bytes or float32 and are not plain movements either."""
     from compiler.errors import UnsupportedError
-    from experiments.benchmarks.bandwidth import reader
-    from experiments.benchmarks.peak import peak, peak_float32
+    from experiments.benchmarks.bounds import Machine, Work
 
     try:
-        floats, products = peak_float32(target), peak(target)
+        machine = Machine.measured(target)
     except UnsupportedError:
         return {}
-    rates = {p.instruction: p.operations / _ms(p.call) for p in (floats, products)}
     out = {}
     for t in tasks:
-        d = t.demand
-        arithmetic = 2 * d.float_products / rates[floats.instruction]
-        arithmetic += 2 * d.byte_products / rates[products.instruction]
-        if not arithmetic:
+        products = (2 * t.demand.float_products, 2 * t.demand.byte_products)
+        if not any(products):
             continue
-        size = min(max(d.bytes, 1 << 12), 1 << 26)
-        memory = d.bytes / (size / _ms(reader(size, 1, target)))
-        bound, name = max((arithmetic, "arithmetic"), (memory, "memory"))
-        out[t.workload] = f"{bound / t.best_ms:.0%} {name}"
+        bound = machine.least_ms(Work(*products, t.demand.bytes))
+        alone = machine.least_ms(Work(*products, 0))
+        out[t.workload] = f"{bound / t.best_ms:.0%} {'arithmetic' if alone >= bound else 'memory'}"
     return out
-
-
-def _ms(call: Any) -> float:
-    """The least milliseconds of a few calls."""
-    from compiler.tuning.measure import in_turns
-
-    def repeated(times: int) -> None:
-        for _ in range(times):
-            call()
-
-    return min(in_turns(repeated, repeated, 5))
 
 
 def report(log: str) -> None:
