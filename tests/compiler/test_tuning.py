@@ -195,22 +195,22 @@ def test_the_tuner_visits_what_the_seed_and_the_clock_say(
 ) -> None:
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.99))
     seen: list[Progress] = []
-    first = tune(net(), HOST, 300, 3, tmp_path / "a.jsonl", seen.append, trials=5)
-    again = tune(net(), HOST, 300, 3, tmp_path / "b.jsonl", trials=5)
-    other = tune(net(), HOST, 300, 4, tmp_path / "c.jsonl", trials=5)
+    first = tune(net(), HOST, 300, 3, tmp_path / "a.jsonl", seen.append, trials=2)
+    again = tune(net(), HOST, 300, 3, tmp_path / "b.jsonl", trials=2)
+    other = tune(net(), HOST, 300, 4, tmp_path / "c.jsonl", trials=2)
     assert first.workloads == 4  # the equal convolutions are one; beside them two change the layout
-    assert len(first.trials) == 20
+    assert len(first.trials) == 8
     visits = [[(t.workload, t.choice) for t in r.trials] for r in (first, again, other)]
     assert visits[0] == visits[1] != visits[2]
     assert len({w for w, _ in visits[0]}) == 4  # every workload has its turn
-    assert len({str(v) for v in visits[0]}) == 20  # and every candidate one
-    assert [p.tried for p in seen] == list(range(1, 21))
-    assert {p.limit for p in seen} == {20}
+    assert len({str(v) for v in visits[0]}) == 8  # and every candidate one
+    assert [p.tried for p in seen] == list(range(1, 9))
+    assert {p.limit for p in seen} == {8}
 
 
 def test_only_what_is_faster_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "tune.jsonl"
-    first = tune(net(), HOST, 300, 3, log, trials=5)
+    first = tune(net(), HOST, 300, 3, log, trials=2)
     assert all(t.ms is not None for t in first.trials)
     assert first.tuned_ms <= first.default_ms
     assert all(r.best_ms < GAIN * r.default_ms for r in first.records)
@@ -236,7 +236,7 @@ def test_what_is_faster_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """With a clock that prefers every candidate, the first one is kept and written down."""
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
     log = tmp_path / "tune.jsonl"
-    done = tune(net(), budget_s=300, log=log, trials=4)
+    done = tune(net(), budget_s=300, log=log, trials=1)
     kept = {r.workload: r for r in done.records}
     assert len(kept) == done.workloads == 4
     for t in reversed(done.trials):  # so that the first one is compared last
@@ -260,7 +260,7 @@ def test_a_network_that_is_hardly_faster_loses_its_entries(
         return (2.0, 1.0) if isinstance(a, KernelRun) else (1.0, network_ms)
 
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", clock)
-    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=4)
+    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=1)
     assert done.records == ()
     assert done.default_ms == done.tuned_ms == 1.0
     assert read_log(tmp_path / "tune.jsonl") == []

@@ -64,14 +64,14 @@ def test_features_of_a_convolution() -> None:
 def test_features_tell_choices_apart_and_are_finite() -> None:
     t = task()
     rng, seen = random.Random(0), {}
-    for _ in range(30):
+    for _ in range(12):
         try:
             program, features = t.seen(t.space.sample(rng))
         except ScheduleError:
             continue
         seen[program] = tuple(features[:-2])
         assert np.isfinite(features[:-2]).all()
-    assert len(seen) > 10
+    assert len(seen) > 5
     assert len(set(seen.values())) > len(seen) / 2
 
 
@@ -119,12 +119,12 @@ def test_the_model_learns_and_ranks_what_it_has_not_seen() -> None:
     pytest.importorskip("lightgbm")
     model, default = CostModel(), np.zeros(len(NAMES))
     assert model.kind == "analysis"
-    for f, ratio in zip(*rows(300, 0), strict=True):
+    for f, ratio in zip(*rows(160, 0), strict=True):
         model.add(f, default, ratio)
     unseen, truth = rows(100, 1)
     predicted = model.predict(unseen, default)
     assert model.kind == "lightgbm"
-    assert np.corrcoef(predicted, np.log2(truth))[0, 1] > 0.9
+    assert np.corrcoef(predicted, np.log2(truth))[0, 1] > 0.8
 
 
 def test_without_lightgbm_an_analysis_ranks(
@@ -153,16 +153,16 @@ def test_a_search_proposes_every_program_once_and_good_ones_again() -> None:
     first = t.space.neighbours()[-1]
     search = Search(t, random.Random(1), first=[first], near=t.space.neighbours())
     model, seen = CostModel(learning=False), []
-    for k in range(5):
-        batch = search.propose(8, model)
-        assert len(batch) <= 8
+    for k in range(3):
+        batch = search.propose(4, model)
+        assert len(batch) <= 4
         for c in batch:
             search.measured(c.choice, 1.0 - 0.01 * len(seen))
             seen.append(c)
         if k == 0:
             assert batch[0].choice == first
     programs = [c.program for c in seen]
-    assert len(set(programs)) == len(programs) >= 24
+    assert len(set(programs)) == len(programs) >= 8
     assert t.default[0] not in programs
     assert search.ratios[0][0] == min(r for r, _ in search.ratios)
 

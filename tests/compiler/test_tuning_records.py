@@ -138,6 +138,7 @@ def test_what_a_log_has_is_not_measured_again(tmp_path: Path) -> None:
     assert {len(t.curve) for t in again.tasks} == {2}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick")
 def test_a_winner_of_the_log_that_no_longer_fits_is_left_out(tmp_path: Path) -> None:
     """As the compiler may have changed."""
@@ -152,6 +153,7 @@ def test_a_winner_of_the_log_that_no_longer_fits_is_left_out(tmp_path: Path) -> 
     assert {t.ratio for t in done.trials if t.workload == trial().workload} == {0.5}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("quick")
 def test_what_was_measured_elsewhere_is_measured_here(tmp_path: Path) -> None:
     log = tmp_path / "tune.jsonl"
@@ -166,7 +168,7 @@ def wanted(t: Task) -> Choice:
     return t.space.neighbours()[-1]
 
 
-@pytest.mark.parametrize("kind", ["record", "trial"])
+@pytest.mark.parametrize("kind", ["record", pytest.param("trial", marks=pytest.mark.thorough)])
 def test_a_log_of_another_cpu_is_tried_first_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -200,6 +202,7 @@ def test_loops_of_other_extents_have_the_same_structure() -> None:
     assert structure_key(a) != structure_key(b)
 
 
+@pytest.mark.thorough
 def test_similar_shapes_are_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "tune.jsonl"
     choice = wanted(task(net()))

@@ -117,6 +117,7 @@ def test_a_report_needs_a_log(capsys: Capture, tmp_path: Path, content: str | No
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_log_of_another_cpu_is_refused_and_transferred(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_log_of_another_cpu_is_refused_and_transferred(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_ctrl_c_says_how_to_go_on(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
