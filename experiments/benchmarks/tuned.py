@@ -156,7 +156,7 @@ def _network(
     tuning = tuned(mod, target, trials, log)
     whole = choose_network(mod, target, log)
     protocol = Protocol(2, 10, 0.01, 1.0 if quick else 5.0)
-    short = Protocol(1, 6, 0.02, 0.1 if quick else 0.4)
+    short = Protocol(1, 10, 0.02, 0.3 if quick else 1.0)
     default = compiler.build(mod)
     with compiler.apply_history_best(log) if log.exists() else nullcontext(), pinned(1):
         best = compiler.build(mod)
