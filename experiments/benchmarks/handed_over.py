@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 ENGINE = "onednn"
 NETWORKS = ("resnet50", "bert")
-FLOAT, INT8 = "float32", "int8"
 NOISE = 0.98
 """Least ratio of the time of ours, and of oneDNN's, to that of the mixed program."""
-FLOAT_SQNR_DB, INT8_SQNR_DB = 80.0, 40.0
-"""Least signal-to-noise ratios of results, against ours of the same dtype."""
+FLOAT_SQNR_DB = 80.0
+"""Least signal-to-noise ratio of float32 results, against ours."""
+SLACK_DB = 1.0
+"""How much less int8 results may have against float32 than ours have. Against ours there is no
+bound: in BERT, one step in the first layer is as far away in the last as quantization itself."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,20 @@ class Row:
     Attributes:
         title: network, dtype and threads.
         over: name of the other program -> how much quicker the mixed one is.
-        sqnr_db: name of a program -> of its results against ours.
+        sqnr_db: name of a program -> signal-to-noise ratio of its results: in float32 against ours,
+            in int8 against our float32.
+        least_db: what that must be.
     """
 
     title: str
     over: Mapping[str, Speedup]
     sqnr_db: Mapping[str, float]
+    least_db: float
 
     @property
     def problem(self) -> str:
         """What is wrong; or ''."""
-        least = FLOAT_SQNR_DB if f" {FLOAT}," in self.title else INT8_SQNR_DB
-        far = [f"{n} has {v:.1f} dB" for n, v in self.sqnr_db.items() if not v >= least]
+        far = [f"{n} has {v:.1f} dB" for n, v in self.sqnr_db.items() if not v >= self.least_db]
         slow = [f"slower than {n}" for n, s in self.over.items() if not s.ratio >= NOISE]
         return "; ".join([*far, *slow])
 
@@ -83,12 +87,11 @@ def run(
     usable_engine(ENGINE)
     rows = []
     for name in names or NETWORKS:
-        for title, dtype, mod, feed in _subjects(name, whole, given):
+        for title, mod, feed, exact in _subjects(name, whole, given):
             for count in sorted(threads):
-                rows.append(
-                    _measured(f"{title} {dtype}, {_threads(count)}", mod, feed, count, quick)
-                )
-                click.echo(f"{rows[-1]}\n")
+                row = _measured(f"{title}, {_threads(count)}", mod, feed, exact, count, quick)
+                click.echo(f"{row}\n")
+                rows.append(row)
     click.echo("\n".join(["summary (their time / that of the mixed program)", *map(str, rows)]))
     failed = [r for r in rows if r.problem]
     click.echo(f"{len(rows)} rows, {len(failed)} FAIL")
@@ -97,8 +100,8 @@ def run(
 
 def _subjects(
     name: str, whole: bool, given: Mapping[str, Path]
-) -> Iterator[tuple[str, str, IRModule, dict[str, Array]]]:
-    """Title, dtype, module and input of a network in each dtype."""
+) -> Iterator[tuple[str, IRModule, dict[str, Array], Array | None]]:
+    """Title, module and input of a network in each dtype; in int8 also what float32 gives."""
     import compiler
     import quantize
 
@@ -118,13 +121,19 @@ def _subjects(
         module = compiler.from_onnx(path, shapes={entry: model.shape})
         calibration = [{entry: x} for x in model.calibration()]
         title, feed = name, {entry: model.evaluation()[0]}
-    yield title, FLOAT, module, feed
+    yield f"{title} float32", module, feed, None
+    exact = _first(compiler.build(module)(**feed))
     plan = quantize.calibrate(module, calibration)
-    yield title, INT8, quantize.realize(module, plan), feed
+    yield f"{title} int8", quantize.realize(module, plan), feed, exact
 
 
 def _measured(
-    title: str, mod: IRModule, feed: Mapping[str, Array], threads: int, quick: bool
+    title: str,
+    mod: IRModule,
+    feed: Mapping[str, Array],
+    exact: Array | None,
+    threads: int,
+    quick: bool,
 ) -> Row:
     import compiler
 
@@ -136,7 +145,6 @@ def _measured(
         }
         results = {n: _first(exe(**feed)) for n, exe in exes.items()}
         want = results.pop("ours")
-        sqnr = {n: metrics.sqnr_db(y, want) for n, y in results.items()}
         click.echo(title)
         for d in exes["mixed"].decisions:
             click.echo(f"  {d}")
@@ -150,10 +158,19 @@ def _measured(
         theirs, mixed = s.latency.median * s.ratio, s.latency.median
         click.echo(f"  in turns: {n} {theirs:.3f} ms, mixed {mixed:.3f} ms")
     for n, y in results.items():
-        click.echo(f"  {n:<8}{sqnr[n]:9.1f} dB from ours, {metrics.farthest(y, want):.3g} at most")
+        apart = f"{metrics.sqnr_db(y, want):.1f} dB, {metrics.farthest(y, want):.3g} at most"
+        click.echo(f"  {n} from ours: {apart}")
     handed = {n: len(exes[n].regions) for n in (ENGINE, "mixed")}
     click.echo("  regions: " + ", ".join(f"{n} {k}" for n, k in handed.items()))
-    return Row(title, over, sqnr)
+    if exact is None:
+        return Row(
+            title, over, {n: metrics.sqnr_db(y, want) for n, y in results.items()}, FLOAT_SQNR_DB
+        )
+    ours = metrics.sqnr_db(want, exact)
+    sqnr = {n: metrics.sqnr_db(y, exact) for n, y in results.items()}
+    shown = ", ".join(f"{n} {v:.1f}" for n, v in {"ours": ours, **sqnr}.items())
+    click.echo(f"  dB from float32: {shown}")
+    return Row(title, over, sqnr, ours - SLACK_DB)
 
 
 def _first(y: Any) -> Array:

@@ -31,15 +31,9 @@ def test_a_mixed_program_is_as_fast_as_either(
     ours: float, theirs: float, sqnr: float, problem: str
 ) -> None:
     over = {"ours": speedup(ours), ENGINE: speedup(theirs)}
-    row = Row("net float32, 1 thread", over, {ENGINE: sqnr})
+    row = Row("net float32, 1 thread", over, {ENGINE: sqnr}, 80.0)
     assert row.problem == problem
     assert ("FAIL" in str(row)) == bool(problem)
-
-
-def test_integers_may_be_further_away() -> None:
-    over = {"ours": speedup(1.0), ENGINE: speedup(1.0)}
-    assert not Row("net int8, 1 thread", over, {ENGINE: 45.0}).problem
-    assert Row("net int8, 1 thread", over, {ENGINE: 35.0}).problem
 
 
 def test_a_library_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ class Slot:
 
     Attributes:
         size: bytes.
-        array: what is in it, if that is known before the program runs.
+        array: finds what is in it, if that is known before the program runs.
         given: which operand of the region it is; None: none.
         result: which result of the region it is; None: none.
     """
@@ -157,14 +157,12 @@ def reorder(given: Desc, wanted: Desc, attributes: Attributes | None = None) -> 
 def _reordered(v: Value, desc: Desc) -> Callable[[], Array]:
     """What finds a constant's memory in another order, when it is needed."""
     primitive = reorder(v.desc, desc)
-    made: list[Array] = []
 
     def find() -> Array:
-        if not made:
-            assert v.slot.array is not None
-            made.append(aligned(desc.size))
-            run_once(primitive, {SRC: (v.desc, v.slot.array()), DST: (desc, made[0])})
-        return made[0]
+        assert v.slot.array is not None
+        made = aligned(desc.size)
+        run_once(primitive, {SRC: (v.desc, v.slot.array()), DST: (desc, made)})
+        return made
 
     return find
 

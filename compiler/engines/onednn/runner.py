@@ -6,6 +6,8 @@ import ctypes
 import threading
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from compiler.engines.onednn.library import library, on_threads
 from compiler.engines.onednn.objects import (
     SCRATCHPAD,
@@ -45,11 +47,8 @@ class Runner:
         self._offsets, self.bytes = _assigned(plan)
         self._scratch = max((s.primitive.scratchpad for s in plan.steps), default=0)
         self.names = [s.primitive.name for s in plan.steps]
-        self._constants: dict[Slot, Array] = {}
+        self._constants = _packed(plan)
         for step in plan.steps:
-            for v in step.operands.values():
-                if v.slot.array is not None and v.slot not in self._constants:
-                    self._constants[v.slot] = v.slot.array()
             _ = step.primitive.address  # code is generated now
         self._local = threading.local()
 
@@ -116,6 +115,20 @@ class _State:
             if status := execute(primitive, where, count, table):
                 name = step.primitive.name
                 raise MachineError(f"oneDNN's {name} failed as it ran, with status {status}")
+
+
+def _packed(plan: Plan) -> dict[Slot, Array]:
+    """What is in the slots of constants: parts of one block, which lies in large pages wherever the
+    system has some, so that equal programs take equal times."""
+    slots = {v.slot: v.slot.size for s in plan.steps for v in s.operands.values() if v.slot.array}
+    block, at = aligned(sum(map(_rounded, slots.values()))), 0
+    found = {}
+    for slot, size in slots.items():
+        assert slot.array is not None
+        found[slot] = block[at : at + size]
+        found[slot][:] = slot.array().reshape(-1).view(np.uint8)
+        at += _rounded(size)
+    return found
 
 
 def _assigned(plan: Plan) -> tuple[dict[Slot, int], int]:
