@@ -88,7 +88,7 @@ def _row(m: int, s: int, rng: np.random.Generator) -> dict[str, Any]:
         "traffic_bytes": parameters * bits // 8 + 20000 * bits,
         "energy_memory_uj": parameters * bits * 1e-8,
         "mac_gates": 20.0 * bits * bits, "mac_area_um2": 9.0 * bits * bits,
-        "accumulator_bits": 2 * bits + 9,
+        "accumulator_bits": 2 * bits + 9, "cycles": int(macs) * bits // 512,
         "latency_ms_min": ms * 0.95, "latency_ms_median": ms, "latency_ms_mean": ms,
         "latency_ms_p90": ms * 1.1, "latency_ms_p99": ms * 1.3, "latency_ms_stdev": ms * 0.05,
         "speedup_vs_fp32": 1 / slow, "speedup_low": 0.98 / slow, "speedup_high": 1.03 / slow,
