@@ -38,6 +38,8 @@ class Standalone:
             caller gives.
         description: one line of ASCII that says what it is.
         more: further functions in C, for backends that write it.
+        passed: whether `NAME_run` has the argument `weights`, although it is not `mapped`, since
+            what calls it passes one to every program.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Standalone:
     mapped: bool
     description: str
     more: str = ""
+    passed: bool = False
 
     @property
     def offsets(self) -> list[int]:

@@ -207,12 +207,13 @@ def relocatable(mod: IRModule, target: Target, dtype_lowering: str | None = None
 
 
 def relocated(program: Program, facts: Facts) -> Relocatable:
-    """A program that `compile_program` made, as one object file.
+    """A program that `compile_program` made, as one object file. What runs code for other machines
+    here passes weights to every program: those have them, too.
 
     Raises:
         LoweringError: its code is rejected.
     """
-    code, _ = _code(program, NAME, False, facts)
+    code, _ = _code(program, NAME, False, facts, program.target.elsewhere)
     content = backend_of(program.target).relocatable(code, program.target)
     return Relocatable(program, facts, content)
 
@@ -278,8 +279,11 @@ def exported_program(
     return program
 
 
-def _code(program: Program, name: str, mapped: bool, facts: Facts) -> tuple[Code, Standalone]:
-    """The code that stands alone, and what is in it besides the program's."""
+def _code(
+    program: Program, name: str, mapped: bool, facts: Facts, passed: bool = False
+) -> tuple[Code, Standalone]:
+    """The code that stands alone, and what is in it besides the program's; `mapped`, `passed`: see
+    Standalone."""
     backend = backend_of(program.target)
     interface = Interface(name, program, 0 if mapped else None)
     source = backend.language == "c"
@@ -287,7 +291,7 @@ def _code(program: Program, name: str, mapped: bool, facts: Facts) -> tuple[Code
     said = description(program, name, (weights_name(name), held) if mapped else None, facts)
     more = [*interface.prototypes()[:-2], *interface.definitions()] if source else []
     alone = Standalone(
-        name, program.symbol, program.constants, mapped, said, "\n\n".join(more)
+        name, program.symbol, program.constants, mapped, said, "\n\n".join(more), passed
     )  # fmt: skip
     return backend.standalone(program.parts, alone, program.target), alone
 

@@ -58,7 +58,7 @@ def external_symbols(text: str) -> list[str]:
 
 def _public(s: Standalone, target: Target) -> list[str]:
     name, count, word = s.name, max(1, len(s.constants)), target.pointer_bytes
-    weights = ("weights",) if s.mapped else ()
+    weights = ("weights",) if s.mapped or s.passed else ()
     params = ", ".join(f"ptr %{p}" for p in ("inputs", "outputs", "dims", *weights, "arena"))
     head, tail = f"define i32 @{name}_run({params}) nounwind {{", ["  ret i32 0", "}"]
     said = s.description.encode("ascii") + b"\0"
