@@ -13,7 +13,7 @@ from compiler.tensor.expr import binary as operation
 from compiler.types.dtypes import BOOL, FLOAT64, INT64, DType
 from datatypes.arithmetic import oracle
 from datatypes.builtin import round_to_odd, softposit
-from datatypes.builtin.common import code, look_up, storage
+from datatypes.builtin.common import PAIR_BITS, code, look_up, storage
 from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Binades, Format, binades, interval_starts, sorted_codes
 from datatypes.formats.rules import Rounding
@@ -101,7 +101,8 @@ def integer_to_float64(x: Expr) -> Expr:
 # ---- encode --------------------------------------------------------------------------------------
 def encode(fmt: Format, x: Expr) -> Expr | None:
     """Storage integer of a float64; None where a wide format is spaced too irregularly."""
-    if fmt.name in softposit.PREFIXES:
+    if fmt.name in softposit.PREFIXES and fmt.nbits > PAIR_BITS:
+        # Shorter ones are looked up in tables also where there is no library.
         return softposit.from_float64(fmt, x)
     if fmt.rounding == "stochastic" or (binades(fmt) is None and fmt.nbits > TABLE_BITS):
         return None
