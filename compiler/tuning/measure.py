@@ -19,6 +19,7 @@ import numpy as np
 from compiler.codegen.backend import Code
 from compiler.ir.expr import Constant
 from compiler.lowering.legalize import Legalized
+from compiler.runtime.executable import Executable
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.loader import loader_of
 from compiler.symbolic import IntLike, Var
@@ -246,3 +247,28 @@ def quiet() -> Iterator[None]:
                 os.sched_setaffinity(0, cores)
         if collecting:
             gc.enable()
+
+
+def repeated(exe: Executable, arrays: Sequence[Array]) -> Callable[[int], None]:
+    """A function that calls a network a number of times."""
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            exe(*arrays)
+
+    return call
+
+
+def network_inputs(exe: Executable, seed: int) -> list[Array]:
+    """Random floats and bytes; zeros for other integers, which are often positions."""
+    rng = np.random.default_rng(seed)
+    arrays: list[Array] = []
+    for kind in exe.inputs.values():
+        shape, storage = _shape(kind.shape), kind.dtype.storage
+        if np.issubdtype(storage, np.floating):
+            arrays.append(rng.standard_normal(shape).astype(storage))
+        elif storage == np.uint8 or storage == np.int8:
+            arrays.append(rng.integers(0, 128, shape).astype(storage))
+        else:
+            arrays.append(np.zeros(shape, storage))
+    return arrays

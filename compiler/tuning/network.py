@@ -29,8 +29,7 @@ from compiler.scheduling.network_choice import (
 )
 from compiler.scheduling.tuning_log import apply_history_best, machine_cpu, workload_key
 from compiler.target.registry import Target
-from compiler.tuning.measure import compared, in_turns, quiet
-from compiler.tuning.tuner import _network_inputs
+from compiler.tuning.measure import compared, in_turns, network_inputs, quiet, repeated
 from compiler.types.dtypes import BOOL, INT64, Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 
@@ -120,7 +119,7 @@ def choose_network(
     searched = _Search(mod, chosen, threads, log)
     with quiet() if threads == 1 else nullcontext():
         default = best = searched.built(NetworkChoice())
-        arrays = list(inputs) if inputs is not None else _network_inputs(default, seed)
+        arrays = list(inputs) if inputs is not None else network_inputs(default, seed)
         want, kept, seen = _results(default, arrays), NetworkChoice(), {searched.kernels()}
         trials: list[NetworkTrial] = []
         for _, choices in alternatives(chosen):
@@ -140,7 +139,7 @@ def choose_network(
             if found is not None:
                 kept, best = found[0].choice, found[1]
         if best is default:
-            ms, _ = in_turns(_called(default, arrays), _called(default, arrays), 7)
+            ms, _ = in_turns(repeated(default, arrays), repeated(default, arrays), 7)
             return NetworkTuning(kept, tuple(trials), ms, ms, time.perf_counter() - start)
         end = searched.compared(default, best, arrays)
     if end.high < GAIN:  # what was best of several is flattered by that
@@ -203,21 +202,13 @@ class _Search:
         self, first: Executable, second: Executable, arrays: Sequence[Array]
     ) -> NetworkTrial:
         """Both in turns, the first being that of the rules, or the best so far."""
-        turns = partial(in_turns, _called(first, arrays), _called(second, arrays))
+        turns = partial(in_turns, repeated(first, arrays), repeated(second, arrays))
         found = compared(turns, COMPARED_S)
         times = (found.first_ms, found.first_ms * found.ratio)
         return NetworkTrial(NetworkChoice(), *times, found.low, found.high)
 
     def _records(self) -> AbstractContextManager[None]:
         return apply_history_best(self.log) if os.path.exists(self.log) else nullcontext()
-
-
-def _called(exe: Executable, arrays: Sequence[Array]) -> Callable[[int], None]:
-    def call(times: int) -> None:
-        for _ in range(times):
-            exe(*arrays)
-
-    return call
 
 
 def _results(exe: Executable, arrays: Sequence[Array]) -> list[Array]:

@@ -17,8 +17,6 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from compiler.build import build, optimize
 from compiler.codegen.backend import backend_of
 from compiler.errors import ConfigError, UnsupportedError
@@ -36,10 +34,17 @@ from compiler.scheduling.tuning_log import (
     of_machine,
     read_log,
 )
-from compiler.symbolic import Index
 from compiler.target.registry import Target
 from compiler.tuning.compilation import Linker, Outcome, spare_cores
-from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, Turns, compared, in_turns, quiet
+from compiler.tuning.measure import (
+    KernelRun,
+    Turns,
+    compared,
+    in_turns,
+    network_inputs,
+    quiet,
+    repeated,
+)
 from compiler.tuning.places import Place
 from compiler.tuning.session import GAIN, Hint, Progress, Session, Settings, Subject, hints_of
 from compiler.tuning.tasks import Demand, Task, tasks_of
@@ -243,7 +248,7 @@ class MeasuringMachine:
     def networks(self, first: Executable, second: Executable, arrays: Sequence[Array]) -> Turns:
         """Times two networks in turns."""
         if self.place is None:
-            calls = _repeated(first, arrays), _repeated(second, arrays)
+            calls = repeated(first, arrays), repeated(second, arrays)
             return lambda rounds: in_turns(*calls, rounds)
         place = self.place
         return lambda rounds: place.networks_in_turns(first, second, arrays, rounds)
@@ -295,7 +300,7 @@ def _check(
     than without, leave the lesser half of them out."""
     records = [k.record for k in sorted(kept, key=lambda k: -k.gain_ms)]
     default = machine.network(mod)
-    arrays = _network_inputs(default, settings.seed)
+    arrays = network_inputs(default, settings.seed)
     while records:
         with apply_records(records):
             tuned = machine.network(mod)
@@ -324,28 +329,3 @@ def _results(
         about = t.key, t.text, t.count, len(s.trials)
         out.append(TaskResult(*about, default, best, curve, r is not None, t.demand))
     return tuple(sorted(out, key=lambda t: -t.count * t.default_ms))
-
-
-def _repeated(exe: Executable, arrays: Sequence[Array]) -> Callable[[int], None]:
-    def call(times: int) -> None:
-        for _ in range(times):
-            exe(*arrays)
-
-    return call
-
-
-def _network_inputs(exe: Executable, seed: int) -> list[Array]:
-    """Random floats and bytes; zeros for other integers, which are often positions."""
-    rng = np.random.default_rng(seed)
-    arrays: list[Array] = []
-    for kind in exe.inputs.values():
-        sizes = [Index.of(d) for d in kind.shape]
-        shape = [int(i.value(dict.fromkeys(i.vars(), SYMBOLIC_SIZE))) for i in sizes]
-        storage = kind.dtype.storage
-        if np.issubdtype(storage, np.floating):
-            arrays.append(rng.standard_normal(shape).astype(storage))
-        elif storage == np.uint8 or storage == np.int8:
-            arrays.append(rng.integers(0, 128, shape).astype(storage))
-        else:
-            arrays.append(np.zeros(shape, storage))
-    return arrays

@@ -190,9 +190,9 @@ def tuned(mod: IRModule, target: Target, trials: int, log: Path) -> Tuning:
 
 def random_inputs(exe: Executable) -> list[Array]:
     """Inputs of a network: standard normal floats, small positions; the same every time."""
-    from compiler.tuning.tuner import _network_inputs
+    from compiler.tuning.measure import network_inputs
 
-    return _network_inputs(exe, 0)
+    return network_inputs(exe, 0)
 
 
 def _bytes(exe: Executable, arrays: Sequence[Array]) -> bytes:

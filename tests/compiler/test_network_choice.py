@@ -202,7 +202,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, ms: Callable[[Any], float]) -> None:
         return ms(first), ms(second)
 
     monkeypatch.setattr(network, "in_turns", in_turns)
-    monkeypatch.setattr(network, "_called", lambda exe, arrays: exe)
+    monkeypatch.setattr(network, "repeated", lambda exe, arrays: exe)
 
 
 def test_what_is_faster_is_kept_and_applied(
