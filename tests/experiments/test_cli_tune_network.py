@@ -25,7 +25,7 @@ def test_what_is_chosen_is_in_the_log_and_bench_applies_it(
         return 10.0 / len(first.kernels), 10.0 / len(second.kernels)  # the more, the better
 
     monkeypatch.setattr(network, "in_turns", in_turns)
-    monkeypatch.setattr(network, "_called", lambda exe, arrays: exe)
+    monkeypatch.setattr(network, "repeated", lambda exe, arrays: exe)
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (1.0, 2.0))
     arguments = ["tune", "mnist_mlp", "--trials", "1", "--network", "-o", str(log)]
     assert run_command([*arguments, "--json"]) == 0
