@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from compiler.codegen.backend import Code, backend_of
 from compiler.errors import LoweringError
 from compiler.target.registry import Target
+from compiler.tensor.packed_arrays import Together
 from compiler.types.dtypes import Array
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ class Beside:
     Attributes:
         begun: what can be called after `finish`, by a key of the caller's.
         arrays: constants and how they are laid out, by a key of the caller's.
+        together: makes those arrays.
     """
 
     def __init__(self) -> None:
         self.begun: dict[str, Compiled] = {}
         self.arrays: dict[Hashable, tuple[Array, Array]] = {}
+        self.together = Together()
         self._jobs: list[tuple[Future[bytes], Callable[[bytes], None], Blame]] = []
         self._blame: Blame = _plainly
         self._thread: ThreadPoolExecutor | None = None

@@ -326,7 +326,8 @@ def _laid_out(source: Array, order: IndexMap | None, beside: Beside | None) -> A
 
 
 def _filled(source: Array, order: IndexMap | None, beside: Beside | None = None) -> Array:
-    out = aligned_empty(source.shape if order is None else order.shape, source.dtype)
+    make = aligned_empty if beside is None else beside.together.empty
+    out = make(source.shape if order is None else order.shape, source.dtype)
 
     def fill() -> None:
         if order is None:

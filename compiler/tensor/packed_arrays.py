@@ -14,16 +14,37 @@ ALIGN = 64
 """Bytes that the address of an array made here is a multiple of: a cache line, a vector."""
 LARGE_PAGE = 2 << 20
 """Bytes of a large page: reading from memory is up to twice as fast as with those of 4 KiB."""
+ROOM = 4 * LARGE_PAGE
+"""Bytes of what `Together` asks for at once."""
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
     """An uninitialized contiguous array whose data starts at a multiple of ALIGN bytes, or of a
-    large page where it takes several: numpy asks the kernel for those."""
+    large page where it takes half of one or more: numpy asks the kernel for those."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    align = LARGE_PAGE if size >= 2 * LARGE_PAGE else ALIGN
-    raw = np.empty(size + align, np.uint8)
+    align = LARGE_PAGE if size >= LARGE_PAGE // 2 else ALIGN
+    raw = np.empty(max(size + align, 2 * LARGE_PAGE if align > ALIGN else 0), np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class Together:
+    """Arrays that lie one behind the other in large pages: where each has small pages of its own,
+    their addresses are chance, and with them what displaces what in caches, and a processor knows
+    few of those pages at a time."""
+
+    def __init__(self) -> None:
+        self._room = np.empty(0, np.uint8)
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+        """As `aligned_empty`."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size >= ROOM // 2:
+            return aligned_empty(shape, dtype)
+        if size > self._room.nbytes:
+            self._room = aligned_empty((ROOM,), np.dtype(np.uint8))
+        out, self._room = self._room[:size], self._room[-(-size // ALIGN) * ALIGN :]
+        return out.view(dtype).reshape(shape)
 
 
 def aligned_copy(a: Array) -> Array:
