@@ -33,6 +33,9 @@ SEARCH = 0.85
 """Share of the budget for the search; the rest confirms what was found."""
 COLLECT = 64
 """Trials after which garbage is collected, which `quiet` keeps from happening meanwhile."""
+FINALISTS = 4
+"""Candidates of a kernel that are measured again at the end: what was best of many measurements is
+flattered by that, and may not be the best."""
 HINTS = 8
 """Choices of others that are tried first, of the same loops and of others of their structure."""
 Hint = tuple[str, str, float, Choice]
@@ -269,6 +272,23 @@ class Session:
             raise
         except DtypelabError:
             return None
+
+    def settled(
+        self, s: Subject, among: Sequence[Trial], most: int = FINALISTS
+    ) -> tuple[Choice, Any] | None:
+        """The best of trials of a task, once those that seemed best, so many at most, have been
+        measured beside each other: its choice, and a kernel by it; None if none seemed quicker than
+        the rules."""
+        seemed = [(t.ratio, t.choice) for t in among if t.high < 1 and (t.ratio or 1) < GAIN]
+        best: tuple[Choice, Any] | None = None
+        for _, choice in sorted(seemed, key=lambda x: x[0] or 0.0)[:most]:
+            held = s.best[1] if s.best is not None and s.best[0] == choice else None
+            run = self.made(s, choice) if held is None else held
+            if run is None:
+                continue
+            if best is None or compared(self.machine.turns(best[1], run)).ratio < 1:
+                best = choice, run
+        return best
 
     def measure(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
         """Measure a candidate beside the rules' schedule, write it down and learn from it.

@@ -272,12 +272,10 @@ def _confirmed(session: Session) -> list[_Kept]:
     """Measure once more what was best of many, which flatters it: those that are still faster."""
     kept = []
     for s in session.subjects:
-        if s.best is None:
+        best = session.settled(s, s.trials) if s.best is not None else None
+        if best is None:
             continue
-        choice, run = s.best
-        run = session.made(s, choice) if run is None else run
-        if run is None:
-            continue
+        choice, run = best
         default, ms = session.machine.turns(s.run, run)(CAREFUL)
         s.state.default_ms = default
         if ms < GAIN * default:

@@ -51,6 +51,7 @@ from experiments.benchmarks import (
     training_steps,
     transformers,
     tuned,
+    tuned_long,
     tuned_networks,
     webassembly,
     widths,
@@ -138,6 +139,21 @@ ALL_CORES = {"threads"}
     help="Candidates of each kernel that is tuned.",
 )
 @click.option(
+    "--long",
+    "long_trials",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Of `tuned`: instead, what --trials find of what so many find, in sampled kernels.",
+)
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Kernels that --long samples.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -155,6 +171,8 @@ def main(
     quick: bool,
     only: Sequence[str],
     trials: int,
+    long_trials: int | None,
+    tasks: int,
     output: Path | None,
 ) -> None:
     """Measure networks, convolutions, kernels, calibration and emulation against their baselines.
@@ -184,6 +202,9 @@ def main(
                 passed &= cost_model.run(quick, output)
             elif name == "accelerator":
                 passed &= accelerator.run()
+            elif name == "tuned" and long_trials is not None:
+                files = dict(map(named_file, given))
+                passed &= tuned_long.run(only, trials, long_trials, tasks, quick, output, files)
             elif name == "tuned":
                 passed &= tuned.run(only, trials, quick, output, dict(map(named_file, given)))
             elif name == "torch_bert":

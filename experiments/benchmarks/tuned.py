@@ -7,18 +7,16 @@ measured before is not measured again.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,9 +24,10 @@ from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.target.registry import Target
 from experiments.benchmarks.bounds import Machine
 from experiments.benchmarks.report import Row
+from experiments.benchmarks.row_files import read_rows, write_rows
 from experiments.benchmarks.tuned_kernels import NEAR, KernelRow, kernel_rows
 from experiments.benchmarks.tuned_networks import NETWORKS
-from experiments.files import check_outputs, write_whole
+from experiments.files import check_outputs
 from experiments.measure.disturbance import pinned
 from experiments.measure.speedup import Protocol, measure_speedup
 from experiments.running import provenance
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from compiler.tuning.tuner import Tuning
 
 Array = Any
-T = TypeVar("T", "NetworkRow", KernelRow)
 SLOWEST = 0.98
 """Least ratio of the untuned time to the tuned one: never slower, but for the noise."""
 RULED_GAIN, OTHER_GAIN = 1.15, 1.5
@@ -110,9 +108,9 @@ def run(
     details = output.with_name(f"{output.stem}_kernels.csv") if output is not None else None
     if output is not None and details is not None:
         check_outputs([output, details], [])
-    rows = _read(output, NetworkRow)
+    rows = read_rows(output, NetworkRow)
     known = {r.network for r in rows}
-    kernels = [k for k in _read(details, KernelRow) if k.network in known]
+    kernels = [k for k in read_rows(details, KernelRow) if k.network in known]
     target = Target.parse("llvm")
     with pinned(1):
         machine = Machine.measured(target)
@@ -136,8 +134,8 @@ def run(
         rows = [*(r for r in rows if r.network != name), row]
         kernels = [*(k for k in kernels if k.network != name), *found]
         if output is not None and details is not None:
-            _write(details, kernels, KernelRow)
-            _write(output, rows, NetworkRow)  # last: without it, the network is measured again
+            write_rows(details, kernels, KernelRow)
+            write_rows(output, rows, NetworkRow)  # last: without it, the network is measured again
         click.echo(_text(row, found))
     chosen = [r for r in rows if not names or r.network in names]
     figures = summary_rows(chosen, [k for k in kernels if k.network in {r.network for r in chosen}])
@@ -273,38 +271,6 @@ def _text(row: NetworkRow, kernels: Sequence[KernelRow]) -> str:
             f"{k.text[:90]}"
         )
     return "\n".join(lines)
-
-
-def _write(path: Path, rows: Sequence[Any], kind: type[Any]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [f.name for f in fields(kind)], lineterminator="\n")
-    writer.writeheader()
-    for r in rows:
-        plain = asdict(r)
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in plain.items()})
-    write_whole(path, text.getvalue().encode())
-
-
-def _read(path: Path | None, kind: type[T]) -> list[T]:
-    """The rows of a file, none if it is not there.
-
-    Raises:
-        ConfigError: it holds something else.
-    """
-    if path is None or not path.exists():
-        return []
-    kinds = {f.name: str(f.type) for f in fields(kind)}
-    made: dict[str, Callable[[str], Any]] = {
-        "int": int, "float": float, "str": str, "bool": lambda text: text == "True",
-    }  # fmt: skip
-    try:
-        with path.open(newline="") as file:
-            return [
-                kind(**{name: made[of](line[name]) for name, of in kinds.items()})
-                for line in csv.DictReader(file)
-            ]
-    except (KeyError, ValueError, OSError, csv.Error) as error:
-        raise ConfigError(f"{path} holds no rows of this benchmark: {error}") from None
 
 
 __all__ = ["NetworkRow", "curve", "mean_gain", "near", "run", "summary_rows"]

@@ -107,7 +107,7 @@ def _measured(
         (ms,) = _milliseconds([default], protocol)
         return KernelRow("", "", text, 1, ruled, False, ms, ms, 1.0, 1.0, 1.0, bound)
     tuned = KernelRun(compile_kernel(legalize(function), target, choice), target, inputs)
-    calls, times = _repeated([tuned, default])
+    calls, times = repeated([tuned, default])
     found = measure_speedup(calls[0], calls[1], protocol)
     ms = found.worked_ms / times
     return KernelRow(
@@ -117,11 +117,11 @@ def _measured(
 
 
 def _milliseconds(runs: Sequence[KernelRun], protocol: Protocol) -> list[float]:
-    calls, times = _repeated(runs)
+    calls, times = repeated(runs)
     return [measure_speedup(c, None, protocol).worked_ms / times for c in calls]
 
 
-def _repeated(runs: Sequence[KernelRun]) -> tuple[list[Callable[[], object]], int]:
+def repeated(runs: Sequence[KernelRun]) -> tuple[list[Callable[[], object]], int]:
     """Calls that last long enough to be timed, and how many runs of the kernel each is."""
     (warm,) = [measure_speedup(partial(runs[0], 1), None, Protocol(1, 3, budget_s=0))]
     times = max(1, int(_SAMPLE_NS / max(1.0, warm.worked_ms * 1e6)))
@@ -147,4 +147,4 @@ def scheduled_by_rules(f: PrimFunc) -> bool:
     return ruled
 
 
-__all__ = ["NEAR", "Kernel", "KernelRow", "kernel_rows", "scheduled_by_rules"]
+__all__ = ["NEAR", "Kernel", "KernelRow", "kernel_rows", "repeated", "scheduled_by_rules"]

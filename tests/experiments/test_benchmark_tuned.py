@@ -27,6 +27,7 @@ from compiler.tensor.stmt import PrimFunc
 from experiments.benchmarks import tuned, tuned_networks
 from experiments.benchmarks.__main__ import main
 from experiments.benchmarks.bounds import Machine, lowered_operations, work_of
+from experiments.benchmarks.row_files import read_rows
 from experiments.benchmarks.tuned_kernels import KernelRow, scheduled_by_rules
 
 HOST = compiler.Target.parse("llvm")
@@ -197,14 +198,14 @@ def test_rows_are_kept_and_not_measured_again(
     args = ["tuned", "--only", "tcn", "--trials", "4", "-o", str(out)]
     first = CliRunner().invoke(main, args)
     assert first.exit_code == 0, first.output
-    assert tuned._read(out, tuned.NetworkRow) == [ROW]
-    assert tuned._read(tmp_path / "tuned_kernels.csv", KernelRow) == [KERNEL]
+    assert read_rows(out, tuned.NetworkRow) == [ROW]
+    assert read_rows(tmp_path / "tuned_kernels.csv", KernelRow) == [KERNEL]
     more = CliRunner().invoke(main, [*args, "--only", "lstm"])
     assert measured == ["tcn", "lstm"]
     assert "measured before, 4 trials" in more.output
     CliRunner().invoke(main, [*args[:4], "8", *args[5:]])  # more trials than the row has
     assert measured == ["tcn", "lstm", "tcn"]
-    rows = tuned._read(out, tuned.NetworkRow)
+    rows = read_rows(out, tuned.NetworkRow)
     assert [(r.network, r.trials) for r in rows] == [("lstm", 4), ("tcn", 8)]
     assert json.loads(rows[0].curve) == [[0, 2.0], [4, 1.6]]
 
