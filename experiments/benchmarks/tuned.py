@@ -223,6 +223,21 @@ def mean_gain(kernels: Iterable[KernelRow]) -> float:
     return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else 1.0
 
 
+def time_gain(kernels: Iterable[KernelRow]) -> float:
+    """What the kernels that were tuned take by the rules over what they take tuned, each as often
+    as its network runs it; 1 if none was."""
+    tuned = [k for k in kernels if k.tuned]
+    after = sum(k.count * k.tuned_ms for k in tuned)
+    return sum(k.count * k.default_ms for k in tuned) / after if after else 1.0
+
+
+def at_bound(kernels: Sequence[KernelRow]) -> float:
+    """The share of kernels' time, tuned, that is spent in those that reach the bound."""
+    total = sum(k.count * k.tuned_ms for k in kernels)
+    there = sum(k.count * k.tuned_ms for k in kernels if k.reached >= NEAR)
+    return there / total if total else 1.0
+
+
 def near(kernels: Sequence[KernelRow]) -> float:
     """The share of kernels' time, untuned, that is spent in those that reach the bound, or have
     gained as much as is asked for."""
@@ -233,17 +248,30 @@ def near(kernels: Sequence[KernelRow]) -> float:
 
 # ---- rows ----------------------------------------------------------------------------------------
 def summary_rows(rows: Sequence[NetworkRow], kernels: Sequence[KernelRow]) -> list[Row]:
-    """The figures that are judged. Where rules were written, kernels at the bound have nothing to
-    gain and do not count."""
-    out = [Row(f"{r.network}: untuned / tuned", r.ratio, "x", least=SLOWEST) for r in rows]
+    """The figures, and those that are judged. Mean gains count every tuned kernel once; gains by
+    time count it as its network does. Where rules were written, kernels at the bound have nothing
+    to gain and do not count."""
+    out = []
+    for r in rows:
+        mine = [k for k in kernels if k.network == r.network]
+        out.append(Row(f"{r.network}: untuned / tuned", r.ratio, "x", least=SLOWEST))
+        if mine:
+            out.append(Row("  its tuned kernels, by time", time_gain(mine), "x"))
+            share = 100 * at_bound(mine)
+            out.append(Row(f"  time in kernels at {NEAR:.0%} of the bound", share, "%"))
     open_ = [k for k in kernels if k.ruled and k.tuned and k.reached < NEAR]
     if open_:
-        title = f"{len(open_)} tuned kernels with rules, below the bound: mean gain"
-        out.append(Row(title, mean_gain(open_), "x", least=RULED_GAIN))
+        title = f"{len(open_)} tuned kernels with rules, below the bound: "
+        out.append(Row(title + "mean gain", mean_gain(open_), "x", least=RULED_GAIN))
+        out.append(Row(title + "by time", time_gain(open_), "x"))
     others = [k for k in kernels if not k.ruled and k.tuned]
     if others:
-        title = f"{len(others)} tuned kernels without rules: mean gain"
-        out.append(Row(title, mean_gain(others), "x", least=OTHER_GAIN))
+        title = f"{len(others)} tuned kernels without rules: "
+        out.append(Row(title + "mean gain", mean_gain(others), "x", least=OTHER_GAIN))
+        out.append(Row(title + "by time", time_gain(others), "x"))
+    if kernels:
+        title = f"time of {len(kernels)} kernels in those at {NEAR:.0%} of the bound"
+        out.append(Row(title, 100 * at_bound(kernels), "%"))
     if rows:
         mean = math.exp(sum(math.log(r.ratio) for r in rows) / len(rows))
         out.append(Row(f"geometric mean of {len(rows)} networks", mean, "x"))
@@ -273,4 +301,6 @@ def _text(row: NetworkRow, kernels: Sequence[KernelRow]) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["NetworkRow", "curve", "mean_gain", "near", "run", "summary_rows"]
+__all__ = [
+    "NetworkRow", "at_bound", "curve", "mean_gain", "near", "run", "summary_rows", "time_gain",
+]  # fmt: skip

@@ -170,16 +170,32 @@ def test_figures_of_kernels() -> None:
     assert tuned.near([KERNEL, untuned]) == pytest.approx(0.5)
     assert tuned.near([at_bound]) == 1.0
     # A kernel at its bound had nothing to gain: it is not among those that must.
-    assert len(tuned.summary_rows([], [at_bound])) == 0
+    assert all(r.least is None for r in tuned.summary_rows([], [at_bound]))
+
+
+def test_gains_by_time_count_kernels_as_their_network_does() -> None:
+    """A small kernel that gains eight times is no help to one that takes long."""
+    small = replace(KERNEL, count=1, default_ms=0.08, tuned_ms=0.01, gain=8.0, bound_ms=0.001)
+    large = replace(KERNEL, count=10, default_ms=1.0, tuned_ms=1.0, gain=1.0, bound_ms=0.95)
+    still = replace(large, tuned=False, default_ms=7.0, tuned_ms=7.0)
+    assert tuned.mean_gain([small, large, still]) == pytest.approx(8**0.5)
+    assert tuned.time_gain([small, large, still]) == pytest.approx(10.08 / 10.01)
+    assert tuned.time_gain([still]) == 1.0
+    assert tuned.at_bound([small, large]) == pytest.approx(10 / 10.01)
+    assert tuned.at_bound([]) == 1.0
+    found = {r.title: r.value for r in tuned.summary_rows([ROW], [small, large])}
+    assert found["  its tuned kernels, by time"] == pytest.approx(10.08 / 10.01)
+    assert found["1 tuned kernels with rules, below the bound: by time"] == pytest.approx(8)
+    assert found["time of 2 kernels in those at 90% of the bound"] == pytest.approx(1000 / 10.01)
 
 
 def test_rows_fail_below_what_is_asked_for() -> None:
     slow = replace(ROW, ratio=0.97)
     weak = replace(KERNEL, gain=1.1, tuned_ms=0.18)
-    passed = [r.passed for r in tuned.summary_rows([ROW, slow], [weak])]
-    assert passed == [True, False, False, True]
-    without = [r.passed for r in tuned.summary_rows([], [replace(weak, ruled=False)])]
-    assert without == [False]
+    passed = [r.passed for r in tuned.summary_rows([ROW, slow], [weak]) if r.least is not None]
+    assert passed == [True, False, False]
+    rows = tuned.summary_rows([], [replace(weak, ruled=False)])
+    assert [r.passed for r in rows if r.least is not None] == [False]
     assert all(r.passed for r in tuned.summary_rows([ROW], [KERNEL]))
 
 
