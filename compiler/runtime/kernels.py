@@ -171,6 +171,7 @@ class Kernel:
         tables: look-up tables, passed after the temporaries.
         dims: symbolic dimensions, passed last.
         tuned: whether its tiles come from a tuning log.
+        workload: the key of that log's record, of kernels that were built here.
     """
 
     program: KernelSource | Written
@@ -182,6 +183,7 @@ class Kernel:
     tables: tuple[Array, ...]
     dims: tuple[Var, ...]
     tuned: bool = False
+    workload: str = ""
 
     @property
     def func(self) -> PrimFunc:
@@ -267,7 +269,8 @@ def build_kernel(
     if record is None or history is None:
         return compile_kernel(legal, target, beside=beside)
     try:
-        return replace(compile_kernel(legal, target, record.choice, beside), tuned=True)
+        kernel = compile_kernel(legal, target, record.choice, beside)
+        return replace(kernel, tuned=True, workload=record.workload)
     except ScheduleError as e:
         text = f"{history.source}: workload {record.workload} ({legal.func.name}): {e}"
         raise ConfigError(f"{text}; correct or delete its line") from None

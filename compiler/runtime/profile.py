@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,8 @@ from compiler.errors import InputError
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import aligned_copy
 from compiler.runtime.loader import loader_of
+from compiler.symbolic import Var as Dim
+from compiler.types.dtypes import Array
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,16 @@ class StepTime:
     work: int
 
 
+@dataclass(frozen=True)
+class StageCalls:
+    """The native stages of an executable, in order of execution, each with what runs it on one
+    thread; the sizes of dimensions; and the memory that they work on."""
+
+    calls: Sequence[tuple[Step, Callable[[], object]]]
+    dims: Mapping[Dim, int]
+    memory: Sequence[Array]
+
+
 def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> list[StepTime]:
     """Time every native stage of `exe` on the given inputs, in order of execution, those included
     that run only if others have rounded (`Step.when`).
@@ -37,6 +49,27 @@ def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> li
     Raises:
         compiler.errors.InputError: the inputs do not fit, or `exe` has control flow, or is
             compiled as a whole.
+    """
+    found = stage_calls(exe, *args, **kwargs)
+    calls, dims = found.calls, found.dims
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(runs):
+        for record, (_, call) in zip(times, calls, strict=True):
+            start = time.perf_counter_ns()
+            call()
+            record.append((time.perf_counter_ns() - start) / 1e6)
+    return [
+        StepTime(s.stage.symbol, statistics.median(t), int(s.work.value(dims)))
+        for t, (s, _) in zip(times, calls, strict=True)
+        if s.stage is not None
+    ]
+
+
+def stage_calls(exe: Executable, /, *args: Any, **kwargs: Any) -> StageCalls:
+    """What runs the native stages of `exe` one by one, on the values they have for these inputs.
+
+    Raises:
+        compiler.errors.InputError: as `profile`.
     """
     if not isinstance(exe, GraphExecutable):
         raise InputError("a program with control flow has no fixed order of stages to time")
@@ -64,14 +97,4 @@ def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> li
         kinds = [type(v) for v in values]
         entry = ctypes.CFUNCTYPE(None, *kinds)(loader.address(s.stage.symbol, exe.target))
         calls.append((s, partial(entry, *values)))
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(runs):
-        for record, (_, call) in zip(times, calls, strict=True):
-            start = time.perf_counter_ns()
-            call()
-            record.append((time.perf_counter_ns() - start) / 1e6)
-    return [
-        StepTime(s.stage.symbol, statistics.median(t), int(s.work.value(dims)))
-        for t, (s, _) in zip(times, calls, strict=True)
-        if s.stage is not None
-    ]
+    return StageCalls(calls, dims, [*arrays, *outs, work, *p.constants])

@@ -36,8 +36,10 @@ from compiler.scheduling.tuning_log import (
 )
 from compiler.target.registry import Target
 from compiler.tuning.compilation import Linker, Outcome, spare_cores
+from compiler.tuning.in_network import shares_in_network
 from compiler.tuning.measure import (
     KernelRun,
+    Room,
     Turns,
     compared,
     in_turns,
@@ -211,14 +213,14 @@ class MeasuringMachine:
 
     def __init__(self, target: Target, place: Place | None):
         self.target, self.place = target, place
-        self._linker = Linker()
+        self._linker, self._room = Linker(), Room()
 
     def kernel(self, task: Task, inputs: Sequence[Array], choice: Choice) -> Any:
         """See `session.Machine`."""
         if self.place is not None:
             return self.place.kernel(task.function, self.target, inputs, choice or None)
         kernel = compile_kernel(legalize(task.function), self.target, choice)
-        return KernelRun(kernel, self.target, inputs)
+        return KernelRun(kernel, self.target, inputs, room=self._room)
 
     def linked(
         self, task: Task, inputs: Sequence[Array], choice: Choice, outcome: Outcome | None
@@ -227,7 +229,7 @@ class MeasuringMachine:
         if outcome is None:
             return self.kernel(task, inputs, choice)
         kernel, written = self._linker.kernel(task, outcome)
-        return KernelRun(kernel, self.target, inputs, written)
+        return KernelRun(kernel, self.target, inputs, written, self._room)
 
     def result(self, run: Any) -> bytes:
         """See `session.Machine`."""
@@ -244,6 +246,13 @@ class MeasuringMachine:
     def network(self, mod: IRModule) -> Executable:
         """A module, compiled for where it is measured."""
         return self.place.network(mod, self.target) if self.place else build(mod, self.target)
+
+    def shares(
+        self, default: Executable, tuned: Executable, arrays: Sequence[Array]
+    ) -> dict[str, float]:
+        """Workload of a record -> the share of its kernels' time that they take with it, in the
+        network; of places, nothing is known of that."""
+        return {} if self.place else shares_in_network(default, tuned, arrays, NETWORK_S / 2)
 
     def networks(self, first: Executable, second: Executable, arrays: Sequence[Array]) -> Turns:
         """Times two networks in turns."""
@@ -294,11 +303,16 @@ def _record(session: Session, s: Subject, choice: Choice, default: float, ms: fl
 def _check(
     mod: IRModule, machine: MeasuringMachine, settings: Settings, kept: Sequence[_Kept]
 ) -> tuple[list[Record], float, float]:
-    """(records, default, tuned milliseconds): while the network is hardly quicker with the records
-    than without, leave the lesser half of them out."""
+    """(records, default, tuned milliseconds): those whose kernels are quicker in the network, too;
+    while it is hardly quicker as a whole with them than without, without the lesser half."""
     records = [k.record for k in sorted(kept, key=lambda k: -k.gain_ms)]
     default = machine.network(mod)
     arrays = network_inputs(default, settings.seed)
+    if records:
+        with apply_records(records):
+            tuned = machine.network(mod)
+        shares = machine.shares(default, tuned, arrays)
+        records = [r for r in records if shares.get(r.workload, 0.0) < 1]
     while records:
         with apply_records(records):
             tuned = machine.network(mod)

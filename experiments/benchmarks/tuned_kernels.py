@@ -15,7 +15,7 @@ from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import Kernel, compile_kernel
 from compiler.scheduling.tuning_log import active_history, summary, workload_key
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
-from compiler.tuning.measure import KernelRun, random_arrays
+from compiler.tuning.measure import KernelRun, Room, random_arrays
 from experiments.benchmarks.bounds import Machine, lowered_operations, work_of
 from experiments.measure.speedup import Protocol, measure_speedup
 
@@ -101,12 +101,14 @@ def _measured(
     if custom:
         work = replace(work, float32=lowered_operations(kernel.func))
     bound = machine.least_ms(work)
-    default = KernelRun(kernel, target, inputs)
+    room = Room()
+    default = KernelRun(kernel, target, inputs, room=room)
     ruled = scheduled_by_rules(kernel.func)
     if not choice:
         (ms,) = _milliseconds([default], protocol)
         return KernelRow("", "", text, 1, ruled, False, ms, ms, 1.0, 1.0, 1.0, bound)
-    tuned = KernelRun(compile_kernel(legalize(function), target, choice), target, inputs)
+    chosen = compile_kernel(legalize(function), target, choice)
+    tuned = KernelRun(chosen, target, inputs, room=room)
     calls, times = repeated([tuned, default])
     found = measure_speedup(calls[0], calls[1], protocol)
     ms = found.worked_ms / times

@@ -20,6 +20,12 @@ from experiments.zoo.model_files import load_for_batch
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def _networks_are_not_timed_by_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks here are made up, and this one would be real."""
+    monkeypatch.setattr("compiler.tuning.tuner.shares_in_network", lambda *given: {})
+
+
 def test_tune_writes_a_log_that_bench_applies(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
