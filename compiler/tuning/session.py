@@ -19,7 +19,8 @@ from compiler.tuning import allocation
 from compiler.tuning.compilation import Compilers, Outcome
 from compiler.tuning.cost_model import CostModel
 from compiler.tuning.features import with_report
-from compiler.tuning.measure import Comparison, Turns, compared, random_arrays
+from compiler.tuning.kernel_run import random_arrays
+from compiler.tuning.measure import Comparison, Turns, compared
 from compiler.tuning.proposals import Candidate, Search
 from compiler.tuning.tasks import Task
 from compiler.tuning.trials import Journal, Trial
@@ -159,7 +160,7 @@ class Session:
         """Take over what a log has of the tasks; how many trials that is."""
         found = 0
         for s in self.subjects:
-            mine = [t for t in past if t.workload == s.task.key and t.choice]
+            mine = [t for t in past if _of(t) == (s.task.key, s.task.cold) and t.choice]
             quick = (t for t in sorted(mine, key=lambda t: t.ratio or 1) if (t.ratio or 1) < GAIN)
             stale = []
             for t in quick:
@@ -193,10 +194,10 @@ class Session:
             s.search.first += [h[3] for h in order]
 
     def _teach(self, past: Sequence[Trial]) -> None:
-        rules = {t.workload: t.array for t in past if not t.choice and t.features}
+        rules = {_of(t): t.array for t in past if not t.choice and t.features}
         for t in past:
-            if t.choice and t.ratio and t.features and t.workload in rules:
-                self.model.add(t.array, rules[t.workload], t.ratio)
+            if t.choice and t.ratio and t.features and _of(t) in rules:
+                self.model.add(t.array, rules[_of(t)], t.ratio)
 
     def search(self, cores: Sequence[int] | None) -> None:
         """Measure candidates until the time or the trials are used up, or the spaces.
@@ -362,7 +363,7 @@ class Session:
         interval = round(low, 4), round(high, 4)
         return Trial(
             s.task.key, s.task.structure, program, *where, choice, *times, *interval, reason,
-            given.seed, tuple(float(x) for x in features),
+            s.task.cold, given.seed, tuple(float(x) for x in features),
         )  # fmt: skip
 
     def _judge(self, s: Subject, choice: Choice, run: Any, found: Comparison) -> None:
@@ -392,6 +393,11 @@ class Session:
                 math.fsum(x.task.count * x.state.best_ms for x in measured),
             )
         )
+
+
+def _of(t: Trial) -> tuple[str, bool]:
+    """What a trial is of: loops, in caches of a kind."""
+    return t.workload, t.cold
 
 
 def _stands(task: Task, t: Trial) -> bool:

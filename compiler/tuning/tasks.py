@@ -20,7 +20,7 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import BinOp, Buffer, loads
 from compiler.tensor.stmt import For, PrimFunc, Store, walk_stmts
 from compiler.tuning.features import features_of
-from compiler.tuning.measure import SYMBOLIC_SIZE
+from compiler.tuning.kernel_run import SYMBOLIC_SIZE, second_cache, times_cold
 from compiler.tuning.space import Space, space_of
 from compiler.types.dtypes import Array
 from compiler.types.names import digest
@@ -49,6 +49,7 @@ class Task:
         space: what may be chosen.
         count: how often the network runs it.
         demand: what it cannot do without.
+        cold: whether its constants have left the caches of a core when the network runs it again.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Task:
     space: Space
     demand: Demand
     count: int = 1
+    cold: bool = False
 
     def scheduled(self, choice: Choice) -> PrimFunc:
         """Its loop nest as a choice schedules it, on the datatypes it is written in.
@@ -92,6 +94,7 @@ def tasks_of(mod: IRModule, target: Target) -> list[Task]:
     """The tunable workloads of an optimized module, those with most work first."""
     tasks: dict[str, Task] = {}
     others: set[str] = set()
+    cold = outgrows_caches(mod)
     for b in mod.main.bindings:
         if not isinstance(b.value, Call) or not isinstance(b.value.op, Function):
             continue
@@ -107,8 +110,26 @@ def tasks_of(mod: IRModule, target: Target) -> list[Task]:
             others.add(key)
             continue
         about = summary(legal.func), _work(legal.func), space, _demand(legal.func)
-        tasks[key] = Task(key, structure_key(legal.func), b.value.op, target, *about)
+        name = key, structure_key(legal.func), b.value.op, target
+        tasks[key] = Task(*name, *about, cold=cold)
     return sorted(tasks.values(), key=lambda t: (-t.work * t.count, t.key))
+
+
+def outgrows_caches(mod: IRModule) -> bool:
+    """Whether the constants of an optimized module and what its kernels write do not fit into a
+    core's own caches: a kernel that runs again finds no more there than the kernels just before it
+    wrote. False where kernels cannot be timed so."""
+    total, seen = 0, set()
+    for b in mod.main.bindings:
+        if not isinstance(b.value, Call) or not isinstance(b.value.op, Function):
+            continue
+        legal = legalize(b.value.op)
+        arrays = [a.data for a in legal.inputs if isinstance(a, Constant)]
+        total += sum(a.nbytes for a in arrays if id(a) not in seen)
+        seen |= {id(a) for a in arrays}
+        results = legal.func.params[len(legal.inputs) :][: legal.func.outputs]
+        total += sum(math.prod(_size(n) for n in r.shape) * r.dtype.nbytes for r in results)
+    return times_cold() and total > second_cache()
 
 
 def _constants(legal: Legalized) -> Collection[Buffer]:

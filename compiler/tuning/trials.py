@@ -24,7 +24,7 @@ from compiler.tuning.features import NAMES
 from compiler.tuning.features import VERSION as FEATURES
 from compiler.types.dtypes import Array
 
-VERSION = 1
+VERSION = 2
 SYNC_S = 30.0
 """Seconds after which lines are on the disk even if the machine fails; a process that is killed
 loses none."""
@@ -44,6 +44,7 @@ class Trial:
             `ms` is None if it was rejected: its results differ, or it does not compile.
         low, high: an interval of 95 % of the ratio of its time to the rules'; 0 if rejected.
         reason: why it was rejected.
+        cold: whether they were timed in cold caches, as their network has them.
         seed: of the tuner.
         features: see `features`; empty if they are of another version.
         text: parameters and results of the loop nest, for people; only in the rules' line.
@@ -61,6 +62,7 @@ class Trial:
     low: float
     high: float
     reason: str
+    cold: bool
     seed: int
     features: tuple[float, ...] = field(default=(), compare=False)
     text: str = field(default="", compare=False)
@@ -101,6 +103,8 @@ class Trial:
                 isinstance(given[name], bool) or not isinstance(given[name], (int, float))
             ):
                 raise ConfigError(f"{name} must be a number")
+        if not isinstance(given["cold"], bool):
+            raise ConfigError("cold must be true or false")
         numbers = given["features"]
         if not isinstance(numbers, list) or any(
             x is not None and (isinstance(x, bool) or not isinstance(x, (int, float)))

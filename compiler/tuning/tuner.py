@@ -1,6 +1,8 @@
 """tune: searches schedules for the kernels of a module, by measuring them on this machine.
 
-Candidates take turns with the rules' schedule, so that clock and load drift hit both alike. One is
+Candidates take turns with the rules' schedule, so that clock and load drift hit both alike; kernels
+of networks that do not fit into the caches of a core find them as they do there: cold, but for what
+the kernels before have written. One is
 kept if it computes the same bits, is quicker by more than 2 % when measured again at the end, and
 the whole network is quicker by more than 0.5 % with all that were kept. What is measured is in the
 log at once: a tuner that was stopped or killed goes on from there.
@@ -14,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.build import build, optimize
@@ -37,9 +39,8 @@ from compiler.scheduling.tuning_log import (
 from compiler.target.registry import Target
 from compiler.tuning.compilation import Linker, Outcome, spare_cores
 from compiler.tuning.in_network import shares_in_network
+from compiler.tuning.kernel_run import KernelRun, Room
 from compiler.tuning.measure import (
-    KernelRun,
-    Room,
     Turns,
     compared,
     in_turns,
@@ -165,6 +166,8 @@ def tune(
     cpu = of_machine(place.cpu) if place else nullcontext()
     with quiet(), apply_records(()), cpu, closing(Journal(log)) as journal:
         tasks = tasks_of(optimize(mod, chosen), chosen)
+        if place is not None:  # which times kernels as they come
+            tasks = [replace(t, cold=False) for t in tasks]
         known = _here(read_trials(log), chosen) if os.path.exists(log) else []
         limit = None if trials is None else trials * len(tasks)
         settings = Settings(chosen, machine_cpu(), budget_s, seed, limit, start, progress)
@@ -220,7 +223,7 @@ class MeasuringMachine:
         if self.place is not None:
             return self.place.kernel(task.function, self.target, inputs, choice or None)
         kernel = compile_kernel(legalize(task.function), self.target, choice)
-        return KernelRun(kernel, self.target, inputs, room=self._room)
+        return KernelRun(kernel, self.target, inputs, room=self._room, cold=task.cold)
 
     def linked(
         self, task: Task, inputs: Sequence[Array], choice: Choice, outcome: Outcome | None
@@ -229,7 +232,7 @@ class MeasuringMachine:
         if outcome is None:
             return self.kernel(task, inputs, choice)
         kernel, written = self._linker.kernel(task, outcome)
-        return KernelRun(kernel, self.target, inputs, written, self._room)
+        return KernelRun(kernel, self.target, inputs, written, self._room, task.cold)
 
     def result(self, run: Any) -> bytes:
         """See `session.Machine`."""

@@ -40,6 +40,8 @@ from experiments.benchmarks.peak import peak, peak_float32
 
 SIZES = (32 << 10, 256 << 10, 3 << 19, 16 << 20, 128 << 20)
 """Bytes of the arrays whose reading is timed: those that fit the caches, and one that does not."""
+FETCHED = 16 << 20
+"""Bytes of an array that is read as what lies beyond a core's own caches is."""
 ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
 _MOST_CASES = 100_000
 """Values of outer indices that extents which depend on them are averaged over."""
@@ -86,10 +88,12 @@ class Machine:
         fits = (rate for most, rate in self.bytes if size <= most + most // 3)
         return next(fits, self.bytes[-1][1])
 
-    def least_ms(self, work: Work) -> float:
-        """Milliseconds that so much work takes at least."""
+    def least_ms(self, work: Work, fetched: int = 0) -> float:
+        """Milliseconds that so much work takes at least; so many bytes come from beyond the core's
+        own caches."""
         arithmetic = work.float32 / self.float32 + work.int8 / self.int8
-        return max(arithmetic, work.bytes / self.rate(work.bytes))
+        beyond = fetched / self.rate(max(fetched, FETCHED))
+        return max(arithmetic, work.bytes / self.rate(work.bytes), beyond)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import DtypelabError
-from compiler.ir.expr import Call, Function
+from compiler.ir.expr import Call, Constant, Function
 from compiler.lowering.custom_dtypes import uses_custom
 from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import Kernel, compile_kernel
 from compiler.scheduling.tuning_log import active_history, summary, workload_key
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
-from compiler.tuning.measure import KernelRun, Room, random_arrays
+from compiler.tuning.kernel_run import KernelRun, Room, random_arrays
+from compiler.tuning.measure import compared, in_turns, quiet
+from compiler.tuning.tasks import outgrows_caches
+from compiler.tuning.tuner import CAREFUL
 from experiments.benchmarks.bounds import Machine, lowered_operations, work_of
+from experiments.measure.disturbance import pinned
 from experiments.measure.speedup import Protocol, measure_speedup
 
 if TYPE_CHECKING:
@@ -39,8 +43,8 @@ class KernelRow:
         ruled: whether rules of schedules say what to do with most of its work: its loops are
             vectors, a register tile, or an instruction, not loops as they were written.
         tuned: whether the log has a choice for it.
-        default_ms, tuned_ms: medians of the time that the thread worked, taken in turns; equal if
-            it is not tuned.
+        default_ms, tuned_ms: medians of the time that the thread worked, taken in turns, in cold
+            caches if the network does not fit into them; equal if it is not tuned.
         gain, low, high: the first over the second, and a 95 % interval of that (1 if not tuned).
         bound_ms: the least that it can take (see `bounds`).
     """
@@ -76,14 +80,14 @@ def kernel_rows(
             key = workload_key(legalize(b.value.op).func, target)
             counts[key] = counts.get(key, 0) + 1
             kept.setdefault(key, b.value.op)
-    history = active_history(target)
+    history, cold = active_history(target), outgrows_caches(mod)
     rows, failed = [], []
     for key, function in kept.items():
         nest = legalize(function).func
         record = history.find(nest) if history is not None else None
         choice = record.choice if record is not None else None
         try:
-            row = _measured(function, choice, target, machine, protocol)
+            row = _measured(function, choice, target, machine, protocol, cold)
         except DtypelabError as error:
             failed.append(f"{nest.name}: {error}")
             continue
@@ -92,38 +96,65 @@ def kernel_rows(
 
 
 def _measured(
-    function: Function, choice: Any, target: Target, machine: Machine, protocol: Protocol
+    function: Function,
+    choice: Any,
+    target: Target,
+    machine: Machine,
+    protocol: Protocol,
+    cold: bool,
 ) -> KernelRow:
     legal = legalize(function)  # which compiling schedules in place
+    fetched = sum(a.data.nbytes for a in legal.inputs if isinstance(a, Constant)) if cold else 0
     text, work = summary(legal.func), work_of(legal.func)
     custom, inputs = uses_custom(legal.func), random_arrays(legal, 0)
     kernel = compile_kernel(legal, target)
     if custom:
         work = replace(work, float32=lowered_operations(kernel.func))
-    bound = machine.least_ms(work)
+    bound = machine.least_ms(work, fetched)
     room = Room()
-    default = KernelRun(kernel, target, inputs, room=room)
+    default = KernelRun(kernel, target, inputs, room=room, cold=cold)
     ruled = scheduled_by_rules(kernel.func)
     if not choice:
-        (ms,) = _milliseconds([default], protocol)
+        ms = beside(default, None, protocol).ms
         return KernelRow("", "", text, 1, ruled, False, ms, ms, 1.0, 1.0, 1.0, bound)
     chosen = compile_kernel(legalize(function), target, choice)
-    tuned = KernelRun(chosen, target, inputs, room=room)
-    calls, times = repeated([tuned, default])
-    found = measure_speedup(calls[0], calls[1], protocol)
-    ms = found.worked_ms / times
+    tuned = KernelRun(chosen, target, inputs, room=room, cold=cold)
+    found = beside(tuned, default, protocol)
     return KernelRow(
-        "", "", text, 1, ruled, True, ms * found.ratio, ms, found.ratio, found.low or math.nan,
-        found.high or math.nan, bound,
+        "", "", text, 1, ruled, True, found.ms * found.ratio, found.ms, found.ratio, found.low,
+        found.high, bound,
     )  # fmt: skip
 
 
-def _milliseconds(runs: Sequence[KernelRun], protocol: Protocol) -> list[float]:
-    calls, times = repeated(runs)
-    return [measure_speedup(c, None, protocol).worked_ms / times for c in calls]
+@dataclass(frozen=True)
+class Beside:
+    """A kernel beside another: its milliseconds, how many times as fast it is, an interval of 95 %
+    of that, and what disturbed the measurement."""
+
+    ms: float
+    ratio: float
+    low: float
+    high: float
+    noise: str
 
 
-def repeated(runs: Sequence[KernelRun]) -> tuple[list[Callable[[], object]], int]:
+def beside(one: KernelRun, other: KernelRun | None, protocol: Protocol) -> Beside:
+    """Time two kernels in turns, in cold caches if they are to be; or one alone."""
+    if one.cold:
+        with pinned(1), quiet():
+            turns = partial(in_turns, other or one, one)
+            if other is None:
+                return Beside(turns(CAREFUL)[1], 1.0, 1.0, 1.0, "")
+            found = compared(turns, protocol.budget_s)
+        ends = 1 / found.high, 1 / found.low
+        return Beside(found.first_ms * found.ratio, 1 / found.ratio, *ends, "")
+    calls, times = _repeated([one] if other is None else [one, other])
+    taken = measure_speedup(calls[0], calls[1] if other else None, protocol)
+    ends = taken.low or math.nan, taken.high or math.nan
+    return Beside(taken.worked_ms / times, taken.ratio, *ends, ",".join(taken.noise))
+
+
+def _repeated(runs: Sequence[KernelRun]) -> tuple[list[Callable[[], object]], int]:
     """Calls that last long enough to be timed, and how many runs of the kernel each is."""
     (warm,) = [measure_speedup(partial(runs[0], 1), None, Protocol(1, 3, budget_s=0))]
     times = max(1, int(_SAMPLE_NS / max(1.0, warm.worked_ms * 1e6)))
@@ -149,4 +180,4 @@ def scheduled_by_rules(f: PrimFunc) -> bool:
     return ruled
 
 
-__all__ = ["NEAR", "Kernel", "KernelRow", "kernel_rows", "repeated", "scheduled_by_rules"]
+__all__ = ["NEAR", "Kernel", "KernelRow", "beside", "kernel_rows", "scheduled_by_rules"]

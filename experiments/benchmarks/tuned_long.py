@@ -31,18 +31,19 @@ from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import apply_records, machine_cpu
 from compiler.target.registry import Target
 from compiler.tuning.compilation import spare_cores
-from compiler.tuning.measure import KernelRun, compared, in_turns, quiet, random_arrays
+from compiler.tuning.kernel_run import KernelRun, random_arrays
+from compiler.tuning.measure import compared, in_turns, quiet
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.tasks import Task, tasks_of
 from compiler.tuning.trials import Journal, bests, read_trials
 from compiler.tuning.tuner import MeasuringMachine
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.row_files import read_rows, write_rows
-from experiments.benchmarks.tuned_kernels import repeated
+from experiments.benchmarks.tuned_kernels import beside
 from experiments.benchmarks.tuned_networks import NETWORKS
 from experiments.files import check_outputs
 from experiments.measure.disturbance import pinned
-from experiments.measure.speedup import Protocol, Speedup, measure_speedup
+from experiments.measure.speedup import Protocol
 from experiments.running import provenance
 
 if TYPE_CHECKING:
@@ -251,23 +252,13 @@ def _judged(session: Session, first: int, protocol: Protocol) -> Judged:
     late = session.settled(s, s.trials, FINALISTS) or rules
     if early[0] != late[0] and compared(session.machine.turns(early[1], late[1])).ratio > 1:
         late = early  # the first trials are among all of them
-    beside, by_rules = _in_turns(late[1], s.run, protocol)
-    ms = beside.worked_ms / by_rules
+    ruled = beside(late[1], s.run, protocol)
+    ms = ruled.ms
     if early[0] == late[0]:
-        return Judged(
-            late is not rules, ms * beside.ratio, ms, ms, 1.0, 1.0, 1.0, ",".join(beside.noise)
-        )
-    found, _ = _in_turns(late[1], early[1], protocol)
-    share = 1 / found.ratio
-    ends = 1 / (found.high or math.nan), 1 / (found.low or math.nan)
-    noise = ",".join(found.noise)
-    return Judged(True, ms * beside.ratio, ms * found.ratio, ms, share, *ends, noise)
-
-
-def _in_turns(one: KernelRun, other: KernelRun, protocol: Protocol) -> tuple[Speedup, int]:
-    """How many times as fast as the other one a kernel is, and its runs in a call."""
-    calls, times = repeated([one, other])
-    return measure_speedup(calls[0], calls[1], protocol), times
+        return Judged(late is not rules, ms * ruled.ratio, ms, ms, 1.0, 1.0, 1.0, ruled.noise)
+    found = beside(late[1], early[1], protocol)
+    ends = 1 / found.high, 1 / found.low
+    return Judged(True, ms * ruled.ratio, ms * found.ratio, ms, 1 / found.ratio, *ends, found.noise)
 
 
 # ---- rows ----------------------------------------------------------------------------------------

@@ -290,7 +290,7 @@ def test_a_network_that_is_hardly_faster_loses_its_entries(
     """Kernels alone seem faster, the network is not: nothing is kept."""
 
     def clock(a: object, b: object, rounds: int) -> tuple[float, float]:
-        from compiler.tuning.measure import KernelRun
+        from compiler.tuning.kernel_run import KernelRun
 
         return (2.0, 1.0) if isinstance(a, KernelRun) else (1.0, network_ms)
 
@@ -302,7 +302,7 @@ def test_a_network_that_is_hardly_faster_loses_its_entries(
 
 
 def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler.tuning.measure import KernelRun
+    from compiler.tuning.kernel_run import KernelRun
 
     results = iter(range(1000))
     monkeypatch.setattr(KernelRun, "result", lambda self: bytes([next(results)]))

@@ -22,7 +22,8 @@ from compiler.target.registry import Target, host_cpu
 from compiler.tensor.packed_arrays import ALIGN, LARGE_PAGE
 from compiler.tuning import in_network
 from compiler.tuning.in_network import shares_in_network
-from compiler.tuning.measure import LARGE, KernelRun, Room, network_inputs, random_arrays
+from compiler.tuning.kernel_run import LARGE, KernelRun, Room, random_arrays
+from compiler.tuning.measure import network_inputs
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.tuner import tune
 

@@ -53,7 +53,7 @@ def trial(**change: Any) -> Trial:
     made = Trial(
         workload=t.key, structure=t.structure, program="p", target="llvm", isa=HOST.isa,
         cpu=host_cpu(), choice=t.space.neighbours()[0], default_ms=2.0, ms=1.0, low=0.4, high=0.6,
-        reason="", seed=0, features=(1.0, math.nan),
+        reason="", cold=False, seed=0, features=(1.0, math.nan),
     )  # fmt: skip
     return replace(made, **change)
 
@@ -120,7 +120,7 @@ def test_a_damaged_trial_is_named(tmp_path: Path, change: Change, message: str) 
 
 def test_trials_of_other_versions_are_passed_over(tmp_path: Path) -> None:
     log = tmp_path / "tune.jsonl"
-    log.write_text(json.dumps({"trial": 2, "anything": 1}) + "\n")
+    log.write_text(json.dumps({"trial": 3, "anything": 1}) + "\n")
     assert read_trials(log) == []
     assert read_log(log) == []
 

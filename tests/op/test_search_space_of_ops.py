@@ -22,7 +22,7 @@ from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime.kernels import compile_kernel
 from compiler.scheduling.choices import Choice, decision_from_json
 from compiler.target.registry import Target
-from compiler.tuning.measure import KernelRun, random_arrays
+from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.space import NestSpace, space_of
 from compiler.types.tensor_types import TensorType, TupleType
 

@@ -16,7 +16,7 @@ from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.tensor.lanes import windows
 from compiler.tensor.stmt import Store, walk_stmts
-from compiler.tuning.measure import KernelRun, random_arrays
+from compiler.tuning.kernel_run import KernelRun, random_arrays
 
 HOST = Target.parse("llvm")
 

@@ -16,7 +16,7 @@ from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import compile_kernel
 from compiler.scheduling.choices import Choice, Sketch, decision_from_json
 from compiler.target.registry import Target
-from compiler.tuning.measure import KernelRun, random_arrays
+from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.space import NestSpace, Space, space_of
 from compiler.tuning.tile_space import TileSpace
 

@@ -18,7 +18,7 @@ from compiler.scheduling.default import rule_tile, untiled
 from compiler.scheduling.tile_config import TileChoice, candidates, choice_of, retile
 from compiler.symbolic import Var as Dim
 from compiler.target.registry import Target
-from compiler.tuning.measure import KernelRun, random_arrays
+from compiler.tuning.kernel_run import KernelRun, random_arrays
 
 RNG = np.random.default_rng(5)
 

@@ -1,0 +1,77 @@
+"""Kernels that find cold caches in their network are timed so."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import compiler
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.lowering.legalize import legalize
+from compiler.runtime.kernels import compile_kernel
+from compiler.target.registry import Target
+from compiler.tuning import measure, tasks
+from compiler.tuning.kernel_run import KernelRun, random_arrays, second_cache
+from compiler.tuning.tasks import tasks_of
+
+HOST = Target.parse("llvm")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="kernels are timed warm elsewhere")
+
+
+def net(rows: int, columns: int) -> IRModule:
+    b, rng = FunctionBuilder(), np.random.default_rng(0)
+    x = b.param("x", (1, columns))
+    weight = b.const(rng.normal(size=(rows, columns)).astype(np.float32))
+    return IRModule({"main": b.finish(b.call("nn.dense", x, weight))})
+
+
+@linux
+def test_networks_that_outgrow_the_caches_are_told_from_others() -> None:
+    rows = second_cache() // 4096
+    large, small = net(rows, 1024), net(rows // 2, 1024)
+    assert [[t.cold for t in tasks_of(compiler.optimize(m), HOST)] for m in (large, small)] == [
+        [True], [False],
+    ]  # fmt: skip
+
+
+def test_nothing_is_cold_where_kernels_have_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "times_cold", lambda: False)
+    assert not tasks.outgrows_caches(compiler.optimize(net(second_cache() // 1024, 1024)))
+
+
+@linux
+@pytest.mark.parametrize("shape", [(64, 48), (3, 5)])
+def test_a_kernel_timed_cold_computes_the_same(shape: tuple[int, int]) -> None:
+    (task,) = tasks_of(compiler.optimize(net(*shape)), HOST)
+    inputs = random_arrays(legalize(task.function), 0)
+    warm, cold = (
+        KernelRun(compile_kernel(legalize(task.function), HOST), HOST, inputs, cold=cold)
+        for cold in (False, True)
+    )
+    want = warm.result()
+    assert cold.cold_ms() > 0
+    assert b"".join(out.tobytes() for out in cold.outputs) == want == cold.result()
+
+
+@linux
+def test_taking_turns_asks_for_cold_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    (task,) = tasks_of(compiler.optimize(net(64, 48)), HOST)
+    kernel = compile_kernel(legalize(task.function), HOST)
+    runs = [
+        KernelRun(kernel, HOST, random_arrays(legalize(task.function), 0), cold=True)
+        for _ in range(2)
+    ]
+    samples = {id(runs[0]): iter([5.0, 1.0, 2.0]), id(runs[1]): iter([3.0, 3.0, 9.0])}
+    monkeypatch.setattr(KernelRun, "cold_ms", lambda self: next(samples[id(self)]))
+    assert measure.in_turns(runs[0], runs[1], 3) == (2.0, 3.0)
+
+
+def test_trials_in_warm_caches_are_none_of_cold_ones() -> None:
+    from compiler.tuning.session import _of
+    from tests.compiler.test_tuning_records import trial
+
+    assert _of(trial()) != _of(replace(trial(), cold=True))
