@@ -5,15 +5,19 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 from compiler.boundary import homes as _homes
 from compiler.passes import pipeline as _pipeline
-from compiler.pattern import tables as _tables
 
 if TYPE_CHECKING:  # the function, not the module of its name
     from compiler.build import build as build
 
 _pipeline.comes_from("compiler.build")
 for _part in ("regions", "sizes", "found"):
-    _homes.comes_with(f"onnxruntime.{_part}", "compiler.frontend.foreign.session")
-_tables.comes_with("onednn", "compiler.engines.onednn.engine")
+    _homes.FUNCTIONS.comes_with(f"onnxruntime.{_part}", "compiler.frontend.foreign.session")
+for _name, _part in {
+    "accel": "accelerator",
+    "onednn": "onednn.engine",
+    "onnxruntime": "onnx_runtime",
+}.items():
+    _homes.ENGINES.comes_with(_name, f"compiler.engines.{_part}")
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

@@ -17,11 +17,11 @@ from compiler.devices.device import Device
 from compiler.engines.engine import checked
 from compiler.engines.linking import linked
 from compiler.errors import InputError, UnsupportedError
-from compiler.ir.devices import refuse_devices
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
 from compiler.ir.handed import handed
-from compiler.ir.regions import decisions, refuse_regions, regions
+from compiler.ir.outside import refuse_outside
+from compiler.ir.regions import decisions, regions
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
@@ -382,8 +382,7 @@ def compile_program(
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
     chosen.refuse_accelerator("programs that stand alone")
-    refuse_regions(mod, "part of a program that stands alone")
-    refuse_devices(mod, "part of a program that stands alone")
+    refuse_outside(mod, "part of a program that stands alone")
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
     with as_chosen(mod, chosen, threads):
         plain = run(_prepared(mod, chosen), "emptiness")

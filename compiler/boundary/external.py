@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
-import importlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.boundary.homes import home_of
+from compiler.boundary.homes import FUNCTIONS
 from compiler.errors import DtypelabError, unknown
 from compiler.symbolic import Index, Var
 from compiler.types.dtypes import Array
@@ -56,8 +55,8 @@ def get_func(name: str) -> ExternalFunction:
     Raises:
         DtypelabError: there is none.
     """
-    if name not in _functions and (home := home_of(name)):
-        importlib.import_module(home)
+    if name not in _functions:
+        FUNCTIONS.fetch(name)
     if name not in _functions:
         hint = f"; register it with compiler.register_func({name!r}, f)"
         raise DtypelabError(unknown("external function", name, _functions) + hint)

@@ -18,9 +18,8 @@ from compiler.decoding.caches import Cache, Kept, growing
 from compiler.decoding.rounded import holding_rounded, rounded_first
 from compiler.decoding.turned import turned
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
-from compiler.ir.devices import refuse_devices
 from compiler.ir.expr import IRModule
-from compiler.ir.regions import refuse_regions
+from compiler.ir.outside import refuse_outside
 from compiler.lowering.choose import choose_lowerings
 from compiler.passes.pipeline import sequence
 from compiler.runtime.executable import GraphExecutable
@@ -57,8 +56,7 @@ def decoder(
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
-    refuse_regions(mod, "part of a decoder, which keeps its caches in place")
-    refuse_devices(mod, "part of a decoder, which keeps its caches in place")
+    refuse_outside(mod, "part of a decoder, which keeps its caches in place")
     ready = prepare(mod)
     if needs_machine(ready):
         raise UnsupportedError(

@@ -7,24 +7,21 @@ value of the program and each thread that runs it. A value goes when all that re
 
 from __future__ import annotations
 
-import itertools
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from compiler.boundary.external import register_func, remove_func
+from compiler.boundary.registered import Registered, failing, naming
 from compiler.devices.device import Device, Runner, usable
-from compiler.errors import ConfigError, DtypelabError, MachineError, VerifyError, unknown
+from compiler.errors import ConfigError, MachineError, VerifyError, unknown
 from compiler.ir.devices import (
     DEVICE_COPY,
     HOST,
     Copied,
     is_called,
-    nodes_in,
     placed_function,
     placements,
 )
@@ -44,11 +41,11 @@ from compiler.ir.expr import (
 )
 from compiler.ir.function_calls import call_dps_packed
 from compiler.ir.inference import infer_module
+from compiler.ir.outside import nodes_in
 from compiler.ir.substitution import substitute
 from compiler.types.dtypes import INT64, Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 
-_numbers = itertools.count()
 _HANDLE = TensorType((), INT64)
 
 
@@ -74,7 +71,7 @@ class _Memory:
         return value
 
 
-class Linked:
+class Linked(Registered):
     """What runs the parts of an executable that devices compute, for as long as this is alive.
 
     Attributes:
@@ -82,21 +79,8 @@ class Linked:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.copied = Copied()
-        self._names: list[str] = []
-        self._end = weakref.finalize(self, _forget, self._names)
-
-    def add(self, title: str, run: Callable[..., None]) -> str:
-        """Register a function; what it is called."""
-        name = f"{title}#{next(_numbers)}"
-        register_func(name, run)
-        self._names.append(name)
-        return name
-
-
-def _forget(names: Sequence[str]) -> None:
-    for name in names:
-        remove_func(name)
 
 
 def linked(mod: IRModule, devices: Mapping[str, Device]) -> tuple[IRModule, Linked]:
@@ -177,7 +161,7 @@ class _Link:
         f, device = self.mod[name], self.devices[self.placed[name].device]
         for a in b.value.args:
             self.must_be(device.name, a, repr(b.var))
-        nodes = ", ".join(nodes_in(f))
+        nodes = ", ".join(nodes_in(f, names=True))
         where = f"device {device.name!r}, @{name} (node {nodes})"
         runner = _compiled(f, name, device, where)
         t = atom_type(b.var)
@@ -220,7 +204,8 @@ class _Link:
 
         def run(*arrays: Array) -> None:
             values = [memory.read(a) for a in arrays[:given]]
-            found = _guarded(where, lambda: list(runner(values)))
+            with failing(f"{where} failed"):
+                found = list(runner(values))
             if len(found) != len(expected):
                 raise MachineError(f"{where} gave {len(found)} results, and has {len(expected)}")
             for handle, place, value, count in zip(
@@ -266,7 +251,8 @@ class _Link:
         memory, copied = self.memory, self.holder.copied
 
         def run(x: Array, handle: Array) -> None:
-            value = _guarded(where, lambda: device.put(x))
+            with failing(f"{where} failed"):
+                value = device.put(x)
             copied.add(x.nbytes)
             if readers:
                 memory.keep(place, value, readers)
@@ -279,7 +265,8 @@ class _Link:
 
         def run(handle: Array, out: Array) -> None:
             value = memory.read(handle)
-            found = _guarded(where, lambda: np.asarray(device.get(value)))
+            with failing(f"{where} failed"):
+                found = np.asarray(device.get(value))
             if found.shape != out.shape or found.dtype != out.dtype:
                 raise MachineError(
                     f"{where}: it is {found.dtype}{list(found.shape)}, and should be "
@@ -304,17 +291,5 @@ def _refuse_calls(f: Function, placed: Mapping[str, object], where: str) -> None
 
 def _compiled(f: Function, name: str, device: Device, where: str) -> Runner:
     usable(device)
-    try:
+    with naming(where):
         return device.compile(f, name)
-    except DtypelabError as e:
-        raise type(e)(f"{where}: {e}") from None
-
-
-def _guarded(where: str, run: Callable[[], Any]) -> Any:
-    """What `run` gives; its errors say where they are from."""
-    try:
-        return run()
-    except DtypelabError as e:
-        raise MachineError(f"{where} failed: {e}") from e
-    except Exception as e:
-        raise MachineError(f"{where} failed: {type(e).__name__}: {e}") from e

@@ -9,8 +9,9 @@ from typing import Any
 from compiler.boundary.inputs import bind_inputs
 from compiler.devices.device import Device, Runner, check_name, registered_devices
 from compiler.errors import ConfigError, UnsupportedError
-from compiler.ir.devices import DEVICE, HOST
+from compiler.ir.devices import HOST
 from compiler.ir.expr import Function, IRModule
+from compiler.ir.outside import DEVICE
 from compiler.runtime.executable import Executable
 from compiler.runtime.loader import require
 from compiler.target.registry import Target

@@ -31,9 +31,9 @@ from compiler.ir.expr import (
     atom_type,
     nested,
 )
+from compiler.ir.outside import ENGINE
 from compiler.ir.regions import (
     DECISIONS,
-    ENGINE,
     REGION,
     Decision,
     composite_of,

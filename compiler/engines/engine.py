@@ -10,7 +10,6 @@ from compiler.errors import ConfigError, InputError, UnsupportedError
 from compiler.ir.expr import Function
 from compiler.pattern.tables import (
     CompositePattern,
-    comes_with,
     pattern_table,
     register_pattern_table,
     remove_pattern_table,
@@ -116,7 +115,3 @@ def checked(engines: Sequence[str] | str) -> tuple[str, ...]:
             raise InputError(f"engine {e!r} is named twice: the order of engines is their priority")
         usable_engine(e)
     return named
-
-
-comes_with("accel", "compiler.engines.accelerator")
-comes_with("onnxruntime", "compiler.engines.onnx_runtime")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import _ctypes
-import itertools
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from compiler.boundary.external import register_func, remove_func
+from compiler.boundary.registered import Registered, guarded, naming
 from compiler.engines.engine import Runner, usable_engine
-from compiler.errors import DtypelabError, MachineError, UnsupportedError
+from compiler.errors import UnsupportedError
 from compiler.ir.call_graph import globals_of
 from compiler.ir.expr import (
     Binding,
@@ -32,8 +28,6 @@ from compiler.transform.annotate_target import unfit_composite
 from compiler.transform.partition_graph import without_composites
 from compiler.types.tensor_types import TensorType
 
-_numbers = itertools.count()
-
 
 class Runners:
     """What runs the regions of an executable, registered for as long as this is alive.
@@ -41,42 +35,21 @@ class Runners:
     Attributes:
         names: region -> what its runner is registered as.
         made: region -> its runner.
+        functions: region -> its function, as the engine was given it.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
         self.made: dict[str, Runner] = {}
-        self._end = weakref.finalize(self, _forget, self.names)
+        self.functions: dict[str, Function] = {}
+        self._registered = Registered()
 
-    def add(self, region: Region, runner: Runner) -> None:
-        """Register the runner of a region."""
-        name = f"{region.engine}/{region.name}#{next(_numbers)}"
-        register_func(name, _guarded(region, runner))
-        self.names[region.name], self.made[region.name] = name, runner
-
-
-def _forget(names: Mapping[str, str]) -> None:
-    for name in names.values():
-        remove_func(name)
-
-
-def _guarded(region: Region, runner: Runner) -> Runner:
-    """A runner whose errors say which engine and region they are from."""
-    if isinstance(runner, _ctypes.CFuncPtr):
-        return runner
-
-    def run(*arrays: Any) -> None:
-        try:
-            runner(*arrays)
-        except DtypelabError:
-            raise
-        except Exception as e:
-            said = f"{type(e).__name__}: {e}"
-            raise MachineError(
-                f"engine {region.engine!r} failed at region @{region.name}: {said}"
-            ) from e
-
-    return run
+    def add(self, region: Region, f: Function, runner: Runner) -> None:
+        """Register the runner of a region, which was made of `f`."""
+        said = f"engine {region.engine!r} failed at region @{region.name}"
+        title = f"{region.engine}/{region.name}"
+        self.names[region.name] = self._registered.add(title, guarded(said, runner))
+        self.made[region.name], self.functions[region.name] = runner, f
 
 
 def linked(mod: IRModule, target: Target, threads: int = 1) -> tuple[IRModule, Runners]:
@@ -104,9 +77,9 @@ def linked(mod: IRModule, target: Target, threads: int = 1) -> tuple[IRModule, R
         )
     mod = infer_module(mod)
     for region in found.values():
-        _check(mod, region)
         f = mod[region.name]
-        runners.add(region, _compiled(f, region, threads))
+        given = replace(f, attrs={**f.attrs, THREADS: threads})
+        runners.add(region, given, compile_region(mod, region, given))
     rest = {
         name: _calls(f, runners.names) if isinstance(f, Function) else f
         for name, f in mod.functions.items()
@@ -115,12 +88,16 @@ def linked(mod: IRModule, target: Target, threads: int = 1) -> tuple[IRModule, R
     return infer_module(replace(mod, functions=rest)), runners
 
 
-def _compiled(f: Function, region: Region, threads: int) -> Runner:
+def compile_region(mod: IRModule, region: Region, f: Function) -> Runner:
+    """What runs a region of a module with types, whose function is `f` as its engine is given it.
+
+    Raises:
+        ConfigError, UnsupportedError: as `linked`.
+    """
+    _check(mod, region)
     engine = usable_engine(region.engine)
-    try:
-        return engine.compile(replace(f, attrs={**f.attrs, THREADS: threads}), region.name)
-    except DtypelabError as e:
-        raise type(e)(f"engine {region.engine!r}, region @{region.name}: {e}") from None
+    with naming(f"engine {region.engine!r}, region @{region.name}"):
+        return engine.compile(f, region.name)
 
 
 def _check(mod: IRModule, region: Region) -> None:

@@ -18,9 +18,8 @@ from compiler.exporting import FORMS, build_files, microcontroller, texts
 from compiler.exporting.interface import Interface, check_name
 from compiler.exporting.needs import Needs, check_memory, needs_elsewhere
 from compiler.files.writing import check_folder, write_folder
-from compiler.ir.devices import refuse_devices
 from compiler.ir.expr import IRModule
-from compiler.ir.regions import refuse_regions
+from compiler.ir.outside import refuse_outside
 from compiler.runtime.program import Program
 from compiler.saved.libraries import Facts, description
 from compiler.target.cpus import THUMB, WASM32
@@ -263,8 +262,7 @@ def exported_program(
     Raises:
         UnsupportedError, LoweringError: as `export`.
     """
-    refuse_regions(mod, "exported")
-    refuse_devices(mod, "exported")
+    refuse_outside(mod, "exported")
     if needs_machine(mod):
         raise UnsupportedError(
             "a program with control flow, data or sizes found in numbers runs on the virtual "

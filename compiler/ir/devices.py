@@ -11,11 +11,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from compiler.errors import UnsupportedError
-from compiler.ir.expr import Call, Function, GlobalVar, IRModule, Value
+from compiler.ir.expr import Call, GlobalVar, IRModule, Value
+from compiler.ir.outside import DEVICE, listed, marked
 
-DEVICE = "device"
-"""The attribute of a module's function that says which device computes it."""
 HOST = "host"
 """The device that calls the others."""
 ON_DEVICE = "annotation.on_device"
@@ -29,7 +27,8 @@ class Placement:
     Attributes:
         name: of the module's function.
         device: the device's name.
-        nodes: of the imported model, that it stands for.
+        nodes: of the imported model, that it stands for, and values that come
+            from none.
     """
 
     name: str
@@ -37,8 +36,7 @@ class Placement:
     nodes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        of = f": {', '.join(self.nodes)}" if self.nodes else ""
-        return f"@{self.name} on {self.device}{of}"
+        return f"@{self.name} on {self.device}{listed(self.nodes)}"
 
 
 @dataclass
@@ -63,32 +61,7 @@ class Copied:
 
 def placements(mod: IRModule) -> tuple[Placement, ...]:
     """The functions of a module that devices compute."""
-    return tuple(
-        Placement(name, str(f.attrs[DEVICE]), nodes_in(f))
-        for name, f in mod.functions.items()
-        if isinstance(f, Function) and DEVICE in f.attrs
-    )
-
-
-def refuse_devices(mod: IRModule, what: str) -> None:
-    """Raise UnsupportedError if devices compute parts of a module, of which `what` says what cannot
-    be done."""
-    for p in placements(mod):
-        raise UnsupportedError(
-            f"@{p.name} is computed on device {p.device!r}, and cannot be {what}: use the module "
-            "as it was before devices were planned"
-        )
-
-
-def nodes_in(f: Function) -> tuple[str, ...]:
-    """The nodes of the imported model that the values of a function come from; without such, the
-    names of the values."""
-    return tuple(dict.fromkeys(_nodes(f)))
-
-
-def _nodes(f: Function) -> Iterable[str]:
-    for b in f.bindings:
-        yield from b.origins or (b.var.name,)
+    return tuple(Placement(*found) for found in marked(mod, DEVICE, names=True))
 
 
 def placed_function(value: Value, placed: Iterable[str]) -> str:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compiler.errors import UnsupportedError
 from compiler.ir.expr import Call, Function, IRModule, Value
+from compiler.ir.outside import ENGINE, listed, marked
 
-ENGINE = "engine"
-"""The attribute of a module's function that says which engine computes it."""
 COMPOSITE = "composite"
 """The attribute of a function that is called where it is written, and that an engine takes as one:
 `ENGINE.NAME`, of the engine and its pattern."""
 REGION = "region"
 """The attribute of a composite that says, as a number, which region of its function it is in."""
-
 
 THREADS = "threads"
 """The attribute of a region, as its engine is given it, that says how many threads it may use."""
@@ -37,13 +33,9 @@ class Region:
     nodes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        more = f" and {len(self.nodes) - SHOWN} more" if len(self.nodes) > SHOWN else ""
-        of = f": {', '.join(self.nodes[:SHOWN])}{more}" if self.nodes else ""
-        return f"@{self.name} by {self.engine}{of}"
+        return f"@{self.name} by {self.engine}{listed(self.nodes)}"
 
 
-SHOWN = 6
-"""Nodes that a region is printed with."""
 DECISIONS = "engine_decisions"
 """The attribute of a module that says what was measured before it was partitioned."""
 
@@ -103,24 +95,4 @@ def engine_of(f: Function | None) -> str:
 
 def regions(mod: IRModule) -> tuple[Region, ...]:
     """The regions of a module that are handed to engines."""
-    return tuple(
-        Region(name, str(f.attrs[ENGINE]), tuple(dict.fromkeys(_origins(f))))
-        for name, f in mod.functions.items()
-        if isinstance(f, Function) and ENGINE in f.attrs
-    )
-
-
-def _origins(f: Function) -> Iterable[str]:
-    for b in f.bindings:
-        yield from b.origins
-        if isinstance(b.value, Call) and isinstance(b.value.op, Function):
-            yield from _origins(b.value.op)
-
-
-def refuse_regions(mod: IRModule, what: str) -> None:
-    """Raise UnsupportedError if a module has regions, of which `what` says what cannot be done."""
-    for r in regions(mod):
-        raise UnsupportedError(
-            f"region @{r.name} is computed by engine {r.engine!r}, in this process, and cannot be "
-            f"{what}: use the module as it was before it was partitioned"
-        )
+    return tuple(Region(*found) for found in marked(mod, ENGINE))

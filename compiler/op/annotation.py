@@ -30,8 +30,8 @@ def _reference(_: Arithmetic, __: object, x: Array) -> Array:
     return x
 
 
-def _lower(b: PrimBuilder, _: OnDeviceAttrs, x: Buffer) -> Buffer:
-    return b.compute("on_device", x.shape, x.dtype, lambda *i: x[i])
+def _lower(b: PrimBuilder, _: object, x: Buffer) -> Buffer:
+    return b.compute("same", x.shape, x.dtype, lambda *i: x[i])
 
 
 @dataclass(frozen=True)
@@ -42,39 +42,34 @@ class DeviceCopyAttrs:
     dst: str
 
 
-def _lower_copy(b: PrimBuilder, _: DeviceCopyAttrs, x: Buffer) -> Buffer:
-    return b.compute("device_copy", x.shape, x.dtype, lambda *i: x[i])
-
-
-register_op(
-    OpDef(
-        "annotation.on_device",
+def _said(name: str, attrs: type, doc: str) -> OpDef:
+    return OpDef(
+        name,
         _infer,
         _reference,
         _lower,
-        OnDeviceAttrs,
+        attrs,
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
         view=True,
         moves=Moves.SAME,
         gradient=rules.same,
-        doc="Its operand, which shall be computed on a device: PlanDevices makes functions of what "
-        "devices compute. Where a single target computes everything, it is a value like any other.",
+        doc=f"{doc} Where a single target computes everything, it is a value like any other.",
+    )
+
+
+register_op(
+    _said(
+        "annotation.on_device",
+        OnDeviceAttrs,
+        "Its operand, which shall be computed on a device: PlanDevices makes functions of what "
+        "devices compute.",
     )
 )
 register_op(
-    OpDef(
+    _said(
         "device_copy",
-        _infer,
-        _reference,
-        _lower_copy,
         DeviceCopyAttrs,
-        fusion=Fusion.INJECTIVE,
-        quantized=Quantized.SAME,
-        view=True,
-        moves=Moves.SAME,
-        gradient=rules.same,
-        doc="Its operand, copied from one device to another, of which one is the host. Where a "
-        "single target computes everything, it is a value like any other.",
+        "Its operand, copied from one device to another, of which one is the host.",
     )
 )

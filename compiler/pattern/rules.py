@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, Value, Var
@@ -103,6 +104,29 @@ def _apply(one: Rule, r: Rewriter, b: Binding) -> str | None:
         return None if done else "the value is a result, and must keep a value of its own"
     r.emit(Binding(b.var, new, union(found.origins, b.origins)))
     return None
+
+
+class Walk(Protocol):
+    """Goes over a function, and notes why it leaves values as they are."""
+
+    refusals: list[Refusal]
+
+    def run(self) -> object:
+        """Go."""
+
+
+def refusals_of(mod: IRModule, walk: Callable[[Function], Walk]) -> list[Refusal]:
+    """What the walks over all functions of a module, and those in them, note."""
+    refusals: list[Refusal] = []
+
+    def each(g: Function) -> Function:
+        made = walk(g)
+        made.run()
+        refusals.extend(made.refusals)
+        return g
+
+    through_all(mod, each)
+    return refusals
 
 
 class RulePass(FunctionPass):

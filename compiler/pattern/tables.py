@@ -3,11 +3,11 @@ as one (Relay's Bring Your Own Codegen: Z. Chen et al., arXiv 2105.03215)."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from compiler.boundary.homes import ENGINES
 from compiler.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -40,12 +40,6 @@ class CompositePattern:
 
 
 _tables: dict[str, tuple[CompositePattern, ...]] = {}
-_homes: dict[str, str] = {}
-
-
-def comes_with(engine: str, module: str) -> None:
-    """Say which module, as it is imported, registers the table of an engine."""
-    _homes[engine] = module
 
 
 def register_pattern_table(engine: str, patterns: Sequence[CompositePattern]) -> None:
@@ -81,8 +75,8 @@ def pattern_table(engine: str) -> tuple[CompositePattern, ...]:
     Raises:
         ConfigError: there is no such engine; names the nearest.
     """
-    if engine not in _tables and engine in _homes:
-        importlib.import_module(_homes[engine])
+    if engine not in _tables:
+        ENGINES.fetch(engine)
     if engine not in _tables:
         raise ConfigError(unknown("engine", engine, known_engines()))
     return _tables[engine]
@@ -90,9 +84,9 @@ def pattern_table(engine: str) -> tuple[CompositePattern, ...]:
 
 def shipped_engines() -> list[str]:
     """The names of the engines that come with this package."""
-    return sorted(_homes)
+    return ENGINES.names()
 
 
 def known_engines() -> list[str]:
     """The names of all engines that have a table, or whose module would register one."""
-    return sorted({*_tables, *_homes})
+    return sorted({*_tables, *ENGINES.names()})

@@ -24,7 +24,8 @@ from compiler.ir.expr import (
     operands,
     uses,
 )
-from compiler.ir.regions import COMPOSITE, ENGINE
+from compiler.ir.outside import ENGINE
+from compiler.ir.regions import COMPOSITE
 from compiler.op.assume import ASSUME
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE

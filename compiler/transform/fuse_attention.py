@@ -15,9 +15,8 @@ from compiler.ir.substitution import substitute
 from compiler.lowering.legalize import legalize
 from compiler.op.facts import Moves
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.nested import through_all
 from compiler.passes.rewrite import Rewriter, op_of, union
-from compiler.pattern.rules import Refusal
+from compiler.pattern.rules import Refusal, refusals_of
 from compiler.tensor.shared_rows import shared_rows
 from compiler.types.names import unique
 from compiler.types.tensor_types import TensorType
@@ -39,16 +38,7 @@ class FuseAttention(FunctionPass):
 
     def explain(self, mod: IRModule) -> list[Refusal]:
         """Why products of what kernels compute stay kernels of their own."""
-        refusals: list[Refusal] = []
-
-        def each(g: Function) -> Function:
-            walk = _Walk(g)
-            walk.run()
-            refusals.extend(walk.refusals)
-            return g
-
-        through_all(mod, each)
-        return refusals
+        return refusals_of(mod, _Walk)
 
 
 class _Walk:

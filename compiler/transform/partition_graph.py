@@ -23,7 +23,8 @@ from compiler.ir.expr import (
     names_in,
     uses,
 )
-from compiler.ir.regions import COMPOSITE, ENGINE, REGION, composite_of, engine_of
+from compiler.ir.outside import ENGINE
+from compiler.ir.regions import COMPOSITE, REGION, composite_of, engine_of
 from compiler.passes.live import live
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested

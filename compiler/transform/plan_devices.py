@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler.errors import ConfigError, InputError, UnsupportedError, VerifyError, unknown
-from compiler.ir.devices import DEVICE, DEVICE_COPY, HOST, ON_DEVICE, is_called, placements
+from compiler.ir.devices import DEVICE_COPY, HOST, ON_DEVICE, is_called, placements
 from compiler.ir.draws import drawn, may_round
 from compiler.ir.expr import (
     Atom,
@@ -33,6 +33,7 @@ from compiler.ir.expr import (
     tensor_type,
     uses,
 )
+from compiler.ir.outside import DEVICE
 from compiler.ir.substitution import substitute
 from compiler.op.assume import ASSUME
 from compiler.op.opdef import OpDef

@@ -35,10 +35,9 @@ from compiler.op.opdef import OpDef, Quantized
 from compiler.op.qnn.quantize import DEQUANTIZE, QUANTIZE
 from compiler.op.shapes import TRANSPOSE
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.nested import through_all
 from compiler.passes.pipeline import sequence
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
-from compiler.pattern.rules import Refusal
+from compiler.pattern.rules import Refusal, refusals_of
 from compiler.transform.integer_forms import (
     Form,
     Grid,
@@ -78,16 +77,7 @@ class UseIntegers(FunctionPass):
 
     def explain(self, mod: IRModule) -> list[Refusal]:
         """Why operators that read dequantized values, or are quantized, are left as they are."""
-        refusals: list[Refusal] = []
-
-        def each(g: Function) -> Function:
-            walk = _Walk(g)
-            walk.run()
-            refusals.extend(walk.refusals)
-            return g
-
-        through_all(mod, each)
-        return refusals
+        return refusals_of(mod, _Walk)
 
 
 class _Walk:

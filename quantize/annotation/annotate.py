@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakSet
 
 from compiler.ir.expr import Binding, Call, IRModule, Var, tensor_type
-from compiler.ir.regions import refuse_regions
+from compiler.ir.outside import refuse_outside
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import PassContext
 from compiler.symbolic import Index
@@ -65,7 +65,7 @@ def prepared(mod: IRModule) -> IRModule:
 
     if mod in _prepared:
         return mod
-    refuse_regions(mod, "quantized")
+    refuse_outside(mod, "quantized")
     with PassContext(instruments=PassContext.current().instruments):
         out = prepare(mod)
     _prepared.add(out)
