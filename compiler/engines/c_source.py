@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -48,7 +49,7 @@ def c_engine(
     table = tuple(patterns)
 
     def compile_(f: Function, region: str) -> Runner:
-        return _Region(f, region, table, write, header).runner()
+        return SourceRunner(f, region, _written(f, region, table, write, header))
 
     return Engine(name, table, compile_, _no_compiler, doc)
 
@@ -61,77 +62,111 @@ def _no_compiler() -> str:
     return ""
 
 
-class _Region:
-    """The values of a region, which get numbers, and its source."""
+class _Values:
+    """The values of a region, which have numbers in what calls its composites.
 
-    def __init__(
-        self, f: Function, name: str, table: Sequence[CompositePattern], write: Write, header: str
-    ):
-        self.f, self.name = f, name
-        self.number: dict[int, int] = {}
-        self.values: list[Atom] = []
-        texts, calls = [HEADER, header], []
+    Attributes:
+        every: in the order of their numbers.
+        calls: composite -> what it reads and gives.
+        results: numbers of what the region gives.
+    """
+
+    def __init__(self, f: Function):
+        self.every: list[Atom] = []
+        self.calls: list[tuple[Function, list[Atom]]] = []
+        self._number: dict[object, int] = {}
         for p in f.params:
-            self._at(p)
+            self.at(p)
         made = parts(f)
         if len(made) < len(f.bindings):
             raise UnsupportedError("a composite gives a tuple, which C sources do not have")
-        for k, b in enumerate(made):
+        for b in made:
             c = composite_of(b.value)
             assert c is not None
             assert isinstance(b.value, Call)
-            symbol = f"{name}_{k}"
-            texts.append(write(found_of(table, c), c, symbol))
             atoms: list[Atom] = [*b.value.args, *constants_of(c), b.var]
-            calls.append(f"  {symbol}({self._table(atoms, 'v')}, {self._table(atoms, 's', True)});")
-        head = f"void {name}(void *const *v, const int64_t *const *s) {{"
-        self.source = "\n".join([*texts, head, *calls, "}", ""])
+            self.calls.append((c, atoms))
+            for a in atoms:
+                self.at(a)
+        self.results = [self.at(r) for r in f.results]
 
-    def _at(self, a: Atom) -> int:
-        key = id(a.data) if isinstance(a, Constant) else id(a)
-        if key not in self.number:
-            self.number[key] = len(self.values)
-            self.values.append(a)
-        return self.number[key]
+    def at(self, a: Atom) -> int:
+        """The number of a value; constants are one if they hold the same."""
+        key = (a.dtype, a.data.shape, _digest(a.data)) if isinstance(a, Constant) else a
+        if key not in self._number:
+            self._number[key] = len(self.every)
+            self.every.append(a)
+        return self._number[key]
 
-    def _table(self, atoms: Sequence[Atom], of: str, shape: bool = False) -> str:
-        kind = "const int64_t *" if shape else "void *"
-        return f"({kind}const[]){{{', '.join(f'{of}[{self._at(a)}]' for a in atoms)}}}"
 
-    def runner(self) -> Runner:
-        """What runs the compiled source, on memory that each call takes for values between."""
-        library = _library(self.source)
-        entry = getattr(library, self.name)
-        entry.restype = None
-        f, types = self.f, [tensor_type(a) for a in self.values]
-        held = {k: np.ascontiguousarray(a.data) for k, a in self._constants()}
-        filled = {id(r): k for k, r in enumerate(f.results)}
+def _digest(a: Array) -> bytes:
+    return hashlib.sha256(a.tobytes()).digest()
 
-        def run(*arrays: Array) -> None:
-            dims: dict[Dim, int] = {}
-            for p, a in zip(f.params, arrays, strict=False):
-                bind_dims(tensor_type(p), a, dims, f"%{p.name}")
-            results = arrays[len(f.params) :]
-            every: list[Array] = []
-            for k, (atom, t) in enumerate(zip(self.values, types, strict=True)):
-                if k < len(f.params):
-                    every.append(arrays[k])
-                elif k in held:
-                    every.append(held[k])
-                elif id(atom) in filled:
-                    every.append(results[filled[id(atom)]])
-                else:
-                    every.append(np.empty(sizes(t, dims), t.dtype.storage))
-            shapes = [(ctypes.c_int64 * max(1, a.ndim))(*a.shape) for a in every]
-            entry(
-                (ctypes.c_void_p * len(every))(*(a.ctypes.data for a in every)),
-                (ctypes.c_void_p * len(every))(*map(ctypes.addressof, shapes)),
-            )
 
-        return run
+def _written(
+    f: Function, name: str, table: Sequence[CompositePattern], write: Write, header: str
+) -> str:
+    """The source of a region."""
+    values = _Values(f)
 
-    def _constants(self) -> list[tuple[int, Constant]]:
-        return [(k, a) for k, a in enumerate(self.values) if isinstance(a, Constant)]
+    def listed(atoms: Sequence[Atom], of: str, kind: str) -> str:
+        return f"({kind}const[]){{{', '.join(f'{of}[{values.at(a)}]' for a in atoms)}}}"
+
+    texts, calls = [HEADER, header], []
+    for k, (c, atoms) in enumerate(values.calls):
+        symbol = f"{name}_{k}"
+        texts.append(write(found_of(table, c), c, symbol))
+        given = f"{listed(atoms, 'v', 'void *')}, {listed(atoms, 's', 'const int64_t *')}"
+        calls.append(f"  {symbol}({given});")
+    head = f"void {name}(void *const *v, const int64_t *const *s) {{"
+    return "\n".join([*texts, head, *calls, "}", ""])
+
+
+class SourceRunner:
+    """Runs the compiled source of a region, on memory that each call takes for values between.
+
+    Attributes:
+        source: in C, of what `c_engine` made of the same function.
+    """
+
+    def __init__(self, f: Function, name: str, source: str):
+        self.source = source
+        self._entry = getattr(_library(source), name)
+        self._entry.restype = None
+        self._f, values = f, _Values(f)
+        self._types = [tensor_type(a) for a in values.every]
+        self._held = {
+            k: np.ascontiguousarray(a.data)
+            for k, a in enumerate(values.every)
+            if isinstance(a, Constant)
+        }
+        self._results = values.results
+        self._filled = {n: k for k, n in enumerate(values.results)}
+
+    def __call__(self, *arrays: Array) -> None:
+        """See `compiler.engines.engine.Runner`."""
+        f, dims = self._f, dict[Dim, int]()
+        for p, a in zip(f.params, arrays, strict=False):
+            bind_dims(tensor_type(p), a, dims, f"%{p.name}")
+        results = arrays[len(f.params) :]
+        every: list[Array] = []
+        for k, t in enumerate(self._types):
+            if k < len(f.params):
+                every.append(arrays[k])
+            elif k in self._held:
+                every.append(self._held[k])
+            elif k in self._filled:
+                every.append(results[self._filled[k]])
+            else:
+                every.append(np.empty(sizes(t, dims), t.dtype.storage))
+        shapes = [(ctypes.c_int64 * max(1, a.ndim))(*a.shape) for a in every]
+        self._entry(
+            (ctypes.c_void_p * len(every))(*(a.ctypes.data for a in every)),
+            (ctypes.c_void_p * len(every))(*map(ctypes.addressof, shapes)),
+        )
+        for n, to in zip(self._results, results, strict=True):
+            if every[n] is not to:  # given as it came, or given twice
+                np.copyto(to, every[n])
 
 
 @functools.lru_cache(maxsize=64)

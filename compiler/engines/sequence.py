@@ -126,9 +126,9 @@ def in_sequence(f: Function, step: Callable[[Function], Runner]) -> Runner:
                 values[b.var] = out = _room(filled.get(b.var), atom_type(b.var), dims)
                 results = out if isinstance(out, tuple) else (out,)
                 runners[b.var](*(_array(values, a) for a in v.args), *results)
-        for r, to in filled.items():
-            if values[r] is not to:
-                np.copyto(to, values[r])
+        for r, to in zip(f.results, arrays[len(f.params) :], strict=True):
+            if (value := _array(values, r)) is not to:  # given as it came, or given twice
+                np.copyto(to, value)
 
     return run
 

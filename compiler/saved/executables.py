@@ -19,6 +19,7 @@ from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import Compiled, Kernel, Written
 from compiler.runtime.loader import loader_of
 from compiler.runtime.program import Program
+from compiler.saved import regions
 from compiler.saved.codec import decode, encode
 from compiler.saved.file import Reader, Writer, header, target_of
 from compiler.saved.libraries import LibraryExecutable, is_library, load_library
@@ -38,25 +39,25 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     """Write an executable to one file, which `load` reads on any machine whose CPU has what the
     target needs.
 
-    Registered Python and C functions are not in it: they must be there where it is loaded.
+    Registered Python and C functions are not in it: they must be there where it is loaded. So must
+    engines, but for regions that were written in C, which are saved as their sources.
 
     Raises:
         ConfigError: the file cannot be written.
         LoweringError: schedule rules or instructions have been registered since the build.
-        UnsupportedError: engines or other devices compute parts of it.
+        UnsupportedError: other devices compute parts of it.
     """
-    for r in exe.regions:
-        raise UnsupportedError(
-            f"region @{r.name} is computed by engine {r.engine!r}, in this process, and cannot be "
-            "saved: save the module's text, or build it without engines"
-        )
     for p in exe.placements:
         raise UnsupportedError(
             f"@{p.name} is computed on device {p.device!r}, and cannot be saved: save the module's "
             "text, or build it for one target"
         )
     writer = Writer()
-    manifest = {**header(exe.target), "threads": exe.threads}
+    manifest = {
+        **header(regions.code_target(exe)),
+        "threads": exe.threads,
+        **regions.written(exe, writer),
+    }
     manifest["elements"] = [exe.elements.inputs, exe.elements.outputs]
     manifest["indices"] = [r.row() for r in exe.indices]
     if isinstance(exe, VMExecutable):
@@ -122,6 +123,7 @@ def load(path: str | os.PathLike[str]) -> Executable:
         ModelError: there is no such file, or it is no executable, is damaged, or is for another
             version of dtypelab or another CPU; or it holds a decoder.
         LoweringError: a C function that the code calls is in no loaded library.
+        UnsupportedError: what an engine needs that computes regions of it is not installed.
     """
     if is_library(path):
         return load_library(path)
@@ -158,29 +160,33 @@ def _read(name: str, archive: zipfile.ZipFile) -> Executable:
         raise ValueError("its manifest is no object")
     target = target_of(name, manifest)
     reader, threads = Reader(name, archive, manifest), int(manifest["threads"])
-    graphs = tuple(_read_graph(g, reader, target, threads) for g in manifest["graphs"])
+    found = regions.read(reader)
+    graphs = tuple(_read_graph(g, reader, target, threads, found) for g in manifest["graphs"])
     if "functions" not in manifest:
         (graph,) = graphs
         graph.kept = decode(manifest.get("kept"))
-        return _declared(graph, manifest)
+        return _declared(graph, manifest, found)
     constants = tuple(map(reader.array, manifest["constants"]))
     image = Image(decode(manifest["functions"]), graphs, constants)
     inputs, outputs = decode(manifest["inputs"]), decode(manifest["outputs"])
     assumed = decode(manifest["assumed"])
     types = {d.name: d for d in decode(manifest["types"])}
     machine = VMExecutable(image, inputs, outputs, target, threads, assumed, types)
-    return _declared(machine, manifest)
+    return _declared(machine, manifest, found)
 
 
-def _declared(exe: Executable, manifest: dict[str, Any]) -> Executable:
+def _declared(exe: Executable, manifest: dict[str, Any], found: regions.Found) -> Executable:
     inputs, outputs = (list(map(str, part)) for part in manifest["elements"])
     types = list(exe.inputs.values()), list(exe.outputs.values())
     exe.elements = elements_among(inputs, outputs, *types)
     exe.indices = ranges_among(manifest["indices"], exe.inputs)
+    found.tell(exe)
     return exe
 
 
-def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> GraphExecutable:
+def _read_graph(
+    given: Any, reader: Reader, target: Target, threads: int, found: regions.Found
+) -> GraphExecutable:
     inputs, outputs, dims, workspace, steps, externals, sizes, assumed, lowerings = decode(
         given["plan"]
     )
@@ -200,7 +206,7 @@ def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> Gra
         entry=Code(tuple(map(str, symbols)), reader.content(given["text"]).decode()),
         code=reader.content(code),
         steps=steps,
-        externals=externals,
+        externals=tuple(map(found.renamed, externals)),
         sizes=sizes,
         assumed=assumed,
         lowerings=lowerings,

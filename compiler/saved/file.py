@@ -23,7 +23,7 @@ from compiler.runtime.kernels import aligned_copy
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
 
-FORMAT = 1
+FORMAT = 2
 """Number of the layout of these files."""
 LARGEST_TEXT = 256 << 20
 """Bytes that a manifest or a text may have, unpacked."""

@@ -153,7 +153,6 @@ REFUSERS = {
     "export": lambda mod, path: compiler.export(mod, "accel", path),
     "decoder": lambda mod, path: compiler.decoder(mod, target="accel"),
     "tune": lambda mod, path: compiler.tune(mod, "accel", log=path),
-    "save": lambda mod, path: compiler.build(mod, target="accel").save(path),
 }
 
 
