@@ -19,6 +19,7 @@ from compiler.exporting.interface import Interface, check_name
 from compiler.exporting.needs import Needs, check_memory, needs_elsewhere
 from compiler.files.writing import check_folder, write_folder
 from compiler.ir.expr import IRModule
+from compiler.ir.handed import handed
 from compiler.ir.outside import refuse_outside
 from compiler.runtime.program import Program
 from compiler.saved.libraries import Facts, description
@@ -263,17 +264,18 @@ def exported_program(
         UnsupportedError, LoweringError: as `export`.
     """
     refuse_outside(mod, "exported")
+    for r in handed(mod):
+        raise UnsupportedError(
+            f"engine {r.engine!r} computes {', '.join(map(repr, r.nodes))} of this model, in this "
+            "process, and cannot be exported: take a model without these nodes, or run it here"
+        )
     if needs_machine(mod):
         raise UnsupportedError(
             "a program with control flow, data or sizes found in numbers runs on the virtual "
             "machine, which is not exported: export a network without it"
         )
     program = compile_program(mod, target, 1, dtype_lowering, compiled)
-    if program.externals:
-        raise UnsupportedError(
-            f"the registered function {program.externals[0].name!r} is part of this process and "
-            "cannot be exported: replace its call by operators"
-        )
+    program.refuse_externals("cannot be exported")
     return program
 
 

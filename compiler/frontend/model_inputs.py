@@ -45,6 +45,11 @@ class ModelInterface:
         whole shape)."""
         return {entry.name: _dims(entry) for entry in self.entries}
 
+    @property
+    def packed(self) -> dict[str, str]:
+        """The types, as text, of inputs that engines take as bytes (`compiler.boundary.packed`)."""
+        return plain_entries(self.entries, {})[2]
+
     def types(
         self,
         shapes: Mapping[str, Sequence[int | str | None]] | None = None,

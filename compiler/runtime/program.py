@@ -8,6 +8,7 @@ from compiler.boundary.assumptions import Assumption
 from compiler.boundary.external import External
 from compiler.codegen.backend import Code
 from compiler.codegen.steps import Step
+from compiler.errors import UnsupportedError
 from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.kernels import Kernel
 from compiler.symbolic import Index, Var
@@ -59,3 +60,12 @@ class Program:
     def symbol(self) -> str:
         """The name of the entry point."""
         return self.entry.symbols[-1]
+
+    def refuse_externals(self, what: str) -> None:
+        """Raise UnsupportedError if it calls functions of this process, of which `what` says what
+        cannot be done."""
+        for e in self.externals:
+            raise UnsupportedError(
+                f"the registered function {e.name!r} is part of this process and {what}: replace "
+                "its call by operators"
+            )

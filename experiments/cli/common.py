@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import numpy as np
 
+from compiler.boundary.packed import STRING
 from compiler.errors import ConfigError, InputError
 from compiler.files.printable import printable, printable_lines
 from experiments.data import datasets
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
 
 F = TypeVar("F", bound=Callable[..., Any])
+WORD = 8
+"""Letters of a random text."""
 
 
 def model_argument(function: F) -> F:
@@ -244,30 +247,44 @@ def echo_lowering(executable: Executable) -> None:
 
 
 def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pipeline.Array]:
-    """Standard normal floats, and zeros for inputs of other dtypes (often indices), seed 0.
+    """Standard normal floats, words, and zeros for inputs of other dtypes (often indices), seed 0.
 
     `shapes`: as --shape gives them; `batch` is for a symbolic first dimension.
 
     Raises:
-        ConfigError: another dimension is symbolic, or no input takes that batch.
+        ConfigError: another dimension is symbolic, no input takes that batch, or one is a sequence.
     """
     path = model_files.model_file(model)
     fixed = dict(shapes_given(path, shapes))
     types = model_files.input_types(path, tuple(fixed.items()))
+    packed = model_files.packed_inputs(path)
     for name in types:
         kind = types[name]  # what fixed another input may have fixed this one too
-        if kind.rank and not isinstance(kind.shape[0], int):
-            own = fixed.get(name, (None,) * kind.rank)
+        rank = kind.rank - (packed.get(name) == STRING)  # the last axis of texts is their bytes
+        if rank and not isinstance(kind.shape[0], int) and packed.get(name, STRING) == STRING:
+            own = fixed.get(name, (None,) * rank)
             fixed[name] = (batch, *own[1:])
             types = model_files.input_types(path, tuple(fixed.items()))
     generator = np.random.default_rng(0)
     arrays: dict[str, pipeline.Array] = {}
     for name, kind in types.items():
-        known = [size for size in kind.shape if isinstance(size, int)]
-        if len(known) < kind.rank:
+        dims, what = kind.shape, f"a {kind}"
+        if name in packed:
+            dims, what = dims[:-1], f"of the type {packed[name]}"
+            if packed[name] != STRING:
+                raise ConfigError(
+                    f"input {name!r} is {what}, of which no random values are made: run the model "
+                    "on values of your own (compiler.build)"
+                )
+        known = [size for size in dims if isinstance(size, int)]
+        if len(known) < len(dims):
             raise ConfigError(
-                f"input {name!r} is a {kind}; fix its shape with --shape {shlex.quote(name)}=..."
+                f"input {name!r} is {what}; fix its shape with --shape {shlex.quote(name)}=..."
             )
+        if name in packed:
+            letters = generator.integers(ord("a"), ord("z") + 1, (*known, WORD), np.uint32)
+            arrays[name] = letters.view(f"U{WORD}").reshape(known)
+            continue
         storage = kind.dtype.storage
         is_float = np.issubdtype(storage, np.floating)
         values = generator.standard_normal(known) if is_float else np.zeros(known)

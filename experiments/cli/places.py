@@ -45,17 +45,14 @@ class Places:
             InputError: a text is no such pair, or gives a node twice.
             UnsupportedError: a device is neither registered nor a target.
         """
-        from compiler.devices.device import registered_devices
         from compiler.target.registry import Target
 
         where: dict[str, str] = {}
         targets: dict[str, str] = {}
         for text in texts:
-            node, _, device = (part.strip() for part in text.partition("="))
-            if not node or not device:
-                raise InputError(f"--place {text!r} is not NODE=DEVICE")
+            node, device = _parted(text)
             name = device
-            if device not in registered_devices() and device != "host":
+            if not _registered(device):
                 Target.parse(device)
                 name = re.sub(r"\W+", "_", device, flags=re.ASCII).strip("_")
                 targets[name] = device
@@ -76,6 +73,38 @@ class Places:
     def target(self, host: str) -> str | dict[str, str]:
         """What to build for, if the rest is for the target `host`."""
         return {"host": host, **self.targets} if self.where else host
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """The node and the device of NODE=DEVICE. Both may have = in them (`llvm -mcpu=haswell`): the
+    first way to part them counts that gives a device.
+
+    Raises:
+        InputError: it is no such pair.
+    """
+    from compiler.errors import DtypelabError
+    from compiler.target.registry import Target
+
+    words = text.split("=")
+    pairs = [
+        ("=".join(words[:k]).strip(), "=".join(words[k:]).strip()) for k in range(1, len(words))
+    ]
+    pairs = [(node, device) for node, device in pairs if node and device]
+    for node, device in pairs:
+        try:
+            if _registered(device) or Target.parse(device):
+                return node, device
+        except DtypelabError:
+            continue
+    if not pairs:
+        raise InputError(f"--place {text!r} is not NODE=DEVICE")
+    return pairs[0]
+
+
+def _registered(device: str) -> bool:
+    from compiler.devices.device import registered_devices
+
+    return device == "host" or device in registered_devices()
 
 
 def echo_places(executable: Executable) -> None:

@@ -17,6 +17,8 @@ from .common import device_options, json_option, print_json, say, show
 if TYPE_CHECKING:
     import pandas as pd
 
+    from experiments.running.estimates import Estimate
+
 ALL_FAILED = 1
 """Exit code when no cell came to a result."""
 
@@ -120,7 +122,9 @@ def _list(spec: str, settings: Sequence[str], out: Path | None, as_json: bool) -
     total = sum(e.seconds for e in found if not e.recorded)
     if as_json:
         cells = [
-            {**e.cell.specification(), "seconds": e.seconds, "recorded": e.recorded} for e in found
+            {**e.cell.specification(), "seconds": e.seconds, "recorded": e.recorded}
+            | ({"error": e.error} if e.error else {})
+            for e in found
         ]
         print_json({"cells": cells, "seconds": total})
         return
@@ -131,3 +135,20 @@ def _list(spec: str, settings: Sequence[str], out: Path | None, as_json: bool) -
         + (f"{done} of them in {out}, the others " if done else "")
         + f"about {minutes(total)} alone on this machine"
     )
+    for error, labels in _errors(found).items():
+        say(f"{labels[0]}{_others(labels)}: {error}")
+
+
+def _errors(found: Sequence[Estimate]) -> dict[str, list[str]]:
+    """Why cells will fail, and which."""
+    out: dict[str, list[str]] = {}
+    for e in found:
+        if e.error:
+            engine = f" {e.cell.engine}" if e.cell.engine else ""
+            label = f"{e.cell.model.name} {e.cell.scheme.label}{engine}"
+            out.setdefault(e.error, []).append(label)
+    return out
+
+
+def _others(labels: Sequence[str]) -> str:
+    return f" and {len(labels) - 1} more" if len(labels) > 1 else ""

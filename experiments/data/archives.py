@@ -105,7 +105,9 @@ def _array(part: IO[bytes], size: int, name: str) -> NDArray[Any]:
         raise ValueError(f"{name} is of version {version}, which plain arrays are not")
     shape, fortran, dtype = read_header(part)
     if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects, which are not loaded")
+        raise ValueError(
+            f"{name} holds Python objects, which are not loaded: save texts as np.array(..., str)"
+        )
     if dtype.itemsize == 0 or dtype.subdtype:  # numpy would make elements of a byte, or more axes
         raise ValueError(f"{name} has elements of {dtype}, which are none of plain arrays")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from compiler.errors import DtypelabError
 from compiler.files.printable import printable
 from experiments.data.datasets import Dataset
 from experiments.feeds import Sample, sample_of
@@ -61,11 +62,13 @@ INTERPRETED_OPERATOR_S, INTERPRETED_FORMAT_OPERATOR_S = 0.02, 0.08
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds that a cell takes, and whether they are those of a recorded row."""
+    """Seconds that a cell takes, and whether they are those of a recorded row; or why its network
+    cannot be imported, which a row of the sweep will say."""
 
     cell: Cell
     seconds: float
     recorded: bool
+    error: str = ""
 
 
 def estimates(
@@ -81,17 +84,34 @@ def estimates(
         results: results files whose recorded durations count, where they exist.
 
     Raises:
-        DtypelabError: a model cannot be imported, or a file is no results file.
+        DtypelabError: a file is no results file.
     """
     known, cells = _recorded(results), list(cells)
     # What is recorded is not run again: the others start without what it would leave for them.
-    unknown = [cell for cell in cells if cell.config_hash not in known]
-    seconds = dict(known)
+    wrong = {
+        cell.config_hash: _error(cell, data) for cell in cells if cell.config_hash not in known
+    }
+    unknown = [cell for cell in cells if not wrong.get(cell.config_hash, "recorded")]
+    seconds = {**dict.fromkeys(wrong, 0.0), **known}
     for cell, work in zip(unknown, work_of(unknown, data), strict=True):
         with model_files.imported_with(names_in(cell.engine)):
             sample = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
             seconds[cell.config_hash] = _seconds(cell, work, sample)
-    return [Estimate(c, seconds[c.config_hash], c.config_hash in known) for c in cells]
+    return [
+        Estimate(c, seconds[c.config_hash], c.config_hash in known, wrong.get(c.config_hash, ""))
+        for c in cells
+    ]
+
+
+def _error(cell: Cell, data: Mapping[str, Dataset]) -> str:
+    """Why the network of a cell cannot be imported for its data; empty: it can."""
+    with model_files.imported_with(names_in(cell.engine)):
+        try:
+            sample = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
+            model_files.size_of(cell.model.path, sample)
+        except DtypelabError as error:
+            return str(error)
+    return ""
 
 
 def _seconds(cell: Cell, work: Work, sample: tuple[int, ...] | Sample) -> float:
@@ -178,8 +198,9 @@ def grid_table(found: Iterable[Estimate]) -> RenderableType:
         calibrated = str(s.n_calib) if cell.scheme.calibrated else ""
         table.add_row(
             f"  {escape(printable(label))}",
-            *(str(s.n_eval), calibrated, str(s.runs), str(cell.threads), f"{e.seconds:.1f}"),
-            "recorded" if e.recorded else "",
+            *(str(s.n_eval), calibrated, str(s.runs), str(cell.threads)),
+            "" if e.error else f"{e.seconds:.1f}",
+            "recorded" if e.recorded else "error" if e.error else "",
         )
     return table
 

@@ -168,6 +168,16 @@ def input_types(path: Path, shapes: Shapes = ()) -> dict[str, TensorType]:
     return _interface(path, _stamp(path)).types(dict(shapes), importing_with())
 
 
+def packed_inputs(path: Path) -> dict[str, str]:
+    """Inputs that are no tensors of numbers, and their types as text, of a model that is imported
+    with engines; else nothing.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return _interface(path, _stamp(path)).packed if importing_with() else {}
+
+
 def input_names(path: Path) -> list[str]:
     """The model's inputs in order.
 
@@ -444,11 +454,11 @@ def size_of(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int, in
     Raises:
         DtypelabError: as `load_for_batch`.
     """
-    return _size_of(path, sample_shape, _stamp(path))
+    return _size_of(path, sample_shape, _stamps(path))
 
 
 @lru_cache(maxsize=64)
-def _size_of(path: Path, sample_shape: tuple[int, ...] | Sample, stamp: Stamp) -> tuple[int, int]:
+def _size_of(path: Path, sample_shape: tuple[int, ...] | Sample, stamps: Stamps) -> tuple[int, int]:
     from compiler.transform.analysis import cost
     from compiler.transform.preparation import prepare as prepare_module
 

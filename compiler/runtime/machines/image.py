@@ -69,11 +69,7 @@ def image_of(program: Program) -> Image:
         UnsupportedError: it calls functions that are registered in this process, or has threads.
         LoweringError: it calls a function of a library that cannot be taken along.
     """
-    if program.externals:
-        raise UnsupportedError(
-            f"the registered function {program.externals[0].name!r} is part of this process and "
-            f"cannot be called on {program.target.triple}: replace its call by operators"
-        )
+    program.refuse_externals(f"cannot be called on {program.target.triple}")
     if program.threads != 1:
         raise UnsupportedError(
             f"programs for {program.target.triple} run on one thread: build with threads=1, not "
