@@ -262,9 +262,13 @@ def partition(
     ready = prepare(mod) if parsed.design is not None else _prepared(mod, parsed)
     if costs is None:
         return Sequential([AnnotateTarget(names), number, divide], name="partition")(ready)
-    from compiler.engines.costs import Measurer, best_of, cheapest
+    from compiler.engines.costs import Measurer, best_of, cheapest, clock_of
 
-    measurer = Measurer(lambda m: compiled(m, parsed, threads, dtype_lowering), sizes or {})
+    measurer = Measurer(
+        lambda m: compiled(m, parsed, threads, dtype_lowering),
+        sizes or {},
+        clock=clock_of(names, threads),
+    )
     whole = not needs_machine(ready)
     orders = [(e, *(other for other in names if other != e)) for e in names]  # each comes first
     found = [

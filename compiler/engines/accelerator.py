@@ -254,6 +254,7 @@ ENGINE = register_engine(
         ),
         compile_region,
         doc="a simulated GEMM core: `build(mod, target='accel -block=16')`",
+        on_caller=True,
     )
 )
 

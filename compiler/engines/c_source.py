@@ -51,7 +51,7 @@ def c_engine(
     def compile_(f: Function, region: str) -> Runner:
         return SourceRunner(f, region, _written(f, region, table, write, header))
 
-    return Engine(name, table, compile_, _no_compiler, doc)
+    return Engine(name, table, compile_, _no_compiler, doc, on_caller=True)
 
 
 def _no_compiler() -> str:

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from compiler.engines.engine import get_engine
 from compiler.errors import InputError
 from compiler.ir.equal import structural_equal
 from compiler.ir.expr import (
@@ -41,6 +42,7 @@ from compiler.ir.regions import (
     regions,
 )
 from compiler.ir.substitution import substitute
+from compiler.runtime.clock import Clock, thread_time
 from compiler.runtime.executable import Executable
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
@@ -70,11 +72,13 @@ class Measurer:
         build: compiles a module, with its regions as calls of engines.
         sizes: of open dimensions, by name.
         seconds: for a pair of regions; a whole program gets more.
+        clock: nanoseconds; see `clock_of`.
     """
 
     build: Build
     sizes: Mapping[str, int]
     seconds: float = SECONDS
+    clock: Clock = time.perf_counter_ns
 
     def region(self, f: Function, engine: str) -> tuple[float, float]:
         """Milliseconds of a function as we compute it, and as the engine does."""
@@ -84,13 +88,15 @@ class Measurer:
         caller = Function(params, call, results)
         ours = self.build(IRModule({"main": plain}))
         theirs = self.build(IRModule({"main": caller, "region": marked}))
-        first, second = in_turns([self.call(ours, f), self.call(theirs, f)], self.seconds)
+        first, second = in_turns(
+            [self.call(ours, f), self.call(theirs, f)], self.seconds, self.clock
+        )
         return first, second
 
     def programs(self, mods: Sequence[IRModule]) -> list[float]:
         """Milliseconds of whole programs that compute the same."""
         seconds = self.seconds / SECONDS * PROGRAM_SECONDS * len(mods)
-        return in_turns([self.call(self.build(m), m.main) for m in mods], seconds)
+        return in_turns([self.call(self.build(m), m.main) for m in mods], seconds, self.clock)
 
     def call(self, exe: Executable, f: Function) -> Callable[[], object]:
         """A call of an executable on random arrays for the parameters of `f`."""
@@ -140,15 +146,24 @@ def _random(t: TensorType, sizes: Mapping[Dim, int], seed: int) -> Array:
     return np.zeros(shape, storage)
 
 
-def in_turns(calls: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """Median milliseconds of each of `calls`, in turns whose order chance says, for about `seconds`
-    in all, or until it is clear how they compare."""
+def clock_of(names: Sequence[str], threads: int) -> Clock:
+    """What programs with regions of these engines are timed by: this thread's time, if all that
+    they compute is computed on it, so that what else runs on the machine is not counted."""
+    here = threads == 1 and all(get_engine(name).on_caller for name in names)
+    return thread_time if here else time.perf_counter_ns
+
+
+def in_turns(
+    calls: Sequence[Callable[[], object]], seconds: float, clock: Clock = time.perf_counter_ns
+) -> list[float]:
+    """Median milliseconds of each of `calls` by a clock, in turns whose order chance says, for
+    about `seconds` in all, or until it is clear how they compare."""
     repeats = []
     for call in calls:
         call()
-        start = time.perf_counter_ns()
+        start = clock()
         call()
-        repeats.append(max(1, SAMPLE_NS // max(1, time.perf_counter_ns() - start)))
+        repeats.append(max(1, SAMPLE_NS // max(1, clock() - start)))
     times: list[list[float]] = [[] for _ in calls]
     order, shuffled = list(range(len(calls))), random.Random(0)
     end = time.perf_counter() + seconds
@@ -157,10 +172,10 @@ def in_turns(calls: Sequence[Callable[[], object]], seconds: float) -> list[floa
         shuffled.shuffle(order)
         for k in order:
             call, repeat = calls[k], repeats[k]
-            start = time.perf_counter_ns()
+            start = clock()
             for _ in range(repeat):
                 call()
-            times[k].append((time.perf_counter_ns() - start) / 1e6 / repeat)
+            times[k].append((clock() - start) / 1e6 / repeat)
         done += 1
         if done >= ROUNDS:
             known = sorted(map(statistics.median, times))

@@ -40,6 +40,9 @@ class Engine:
         compile: makes what runs a region; raises DtypelabError if it cannot.
         missing: a sentence that says what to install for it to run here; empty: nothing.
         doc: what it is, in a line.
+        on_caller: whether regions that may use one thread are computed on the thread that calls
+            them, whose time on the processor measured costs go by then; else they go by the clock
+            on the wall.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Engine:
     compile: Compile
     missing: Callable[[], str] = _nothing
     doc: str = ""
+    on_caller: bool = False
 
 
 _engines: dict[str, Engine] = {}

@@ -8,21 +8,19 @@ import math
 import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.runtime.clock import thread_time
 from compiler.runtime.executable import Executable
 from compiler.tuning.kernel_run import KernelRun, shape_of
 from compiler.types.dtypes import Array
 
 SAMPLE_NS = 150_000
 """Nanoseconds that a timed sample should last: short kernels are called several times."""
-# Elsewhere such a clock may tick too rarely.
-thread_ns = time.thread_time_ns if sys.platform == "linux" else time.perf_counter_ns
 
 
 def in_turns(
@@ -34,9 +32,9 @@ def in_turns(
     caches, in a rhythm near to that of the rounds, one of the two would bear alone. Kernels that
     find cold caches in their network are timed so."""
     first(1)
-    start = thread_ns()
+    start = thread_time()
     second(1)
-    repeat = max(1, SAMPLE_NS // max(1, thread_ns() - start))
+    repeat = max(1, SAMPLE_NS // max(1, thread_time() - start))
     times: tuple[list[float], list[float]] = ([], [])
     calls = [_milliseconds(call, repeat) for call in (first, second)]
     order, shuffled = list(zip(calls, times, strict=True)), random.Random(0)
@@ -53,9 +51,9 @@ def _milliseconds(call: Callable[[int], object], repeat: int) -> Callable[[], fl
         return call.cold_ms
 
     def sample() -> float:
-        start = thread_ns()
+        start = thread_time()
         call(repeat)
-        return (thread_ns() - start) / 1e6 / repeat
+        return (thread_time() - start) / 1e6 / repeat
 
     return sample
 

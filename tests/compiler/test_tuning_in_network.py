@@ -90,7 +90,7 @@ def test_kernels_that_take_turns_write_to_one_place() -> None:
 # ---- in a network --------------------------------------------------------------------------------
 def test_kernels_with_records_are_timed_in_their_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that ticks when it is read: a kernel takes a tick wherever it is."""
-    monkeypatch.setattr(in_network, "thread_ns", count().__next__)
+    monkeypatch.setattr(in_network, "thread_time", count().__next__)
     mod, default = net(), compiler.build(net())
     made = records(mod, 2)
     with apply_records(made):
@@ -120,7 +120,7 @@ def test_a_kernel_that_takes_longer_among_others_is_found(monkeypatch: pytest.Mo
         return SimpleNamespace(calls=[(s, call) for s, _ in found.calls], memory=found.memory)
 
     monkeypatch.setattr(in_network, "stage_calls", counted)
-    monkeypatch.setattr(in_network, "thread_ns", lambda: ticks[0])
+    monkeypatch.setattr(in_network, "thread_time", lambda: ticks[0])
     shares = shares_in_network(default, tuned, network_inputs(default, 0), 0.0)
     assert set(shares.values()) == {3.5}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Function, IRModule
 from compiler.ir.regions import composite_of
 from compiler.pattern import CompositePattern, is_op
+from compiler.runtime.clock import thread_time
 from compiler.symbolic import IntLike, Var
 from compiler.transform import AnnotateTarget, InferType, MergeCompilerRegions, PartitionGraph
 from compiler.types.dtypes import Array
@@ -161,14 +163,44 @@ def test_of_several_engines_the_quicker_one_is_taken() -> None:
         remove_engine("other")
 
 
-def test_the_clock_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter is slower than compiled code, by far."""
+class Ticking:
+    """A clock that goes on by 0.1 ms whenever it is read, and by `slow` ms for every region that
+    `timed` computes."""
+
+    def __init__(self, slow: float):
+        self.ns, self.slow = 0, slow
+
+    def __call__(self) -> int:
+        self.ns += 100_000
+        return self.ns
+
+    def compile(self, f: Function, name: str) -> Any:
+        mod = IRModule({"main": f})
+
+        def run(x: Array, y: Array) -> None:
+            self.ns += round(self.slow * 1e6)
+            np.copyto(y, evaluate(mod, x))
+
+        return run
+
+
+@pytest.mark.parametrize("slow", [0.0, 5.0])
+@pytest.mark.parametrize("on_caller", [False, True])
+def test_the_clock_decides(slow: float, on_caller: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that compute on the thread that calls them are timed by its time, if one thread is
+    all that a program may use; the others, which may compute anywhere, by the wall's."""
+    clock = Ticking(slow)
+    engine = Engine("timed", TABLE, clock.compile, on_caller=on_caller)
+    register_engine(engine, override=True)
+    assert costs.clock_of(["timed"], 2) is time.perf_counter_ns
+    assert (costs.clock_of(["timed"], 1) is thread_time) == on_caller
     monkeypatch.setattr(costs, "ROUNDS", 3)
     monkeypatch.setattr(costs, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(costs, "clock_of", lambda names, threads: clock)
     mod = compiler.partition(network(), ["timed"], costs="measured")
     assert not regions(mod)
     (d,) = decisions(mod)
-    assert 0 < d.ours_ms < d.engine_ms
+    assert (d.ours_ms, d.engine_ms) == (0.05, 5.1 if slow else 0.05)
     x = np.ones((SIZE, SIZE), np.float32)
     np.testing.assert_array_equal(compiler.build(mod)(x), compiler.build(network())(x))
 

@@ -144,5 +144,6 @@ ENGINE = register_engine(
         missing,
         "Intel's oneDNN: convolutions, matrix products, pooling, softmax and layer norm, float32 "
         "and int8, on CPUs",
+        on_caller=True,
     )
 )
