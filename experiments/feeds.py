@@ -256,8 +256,8 @@ def run_in_calls(
     stacked, a call to an item. Of one call they are as they are.
 
     Args:
-        axes: that of every result's rows, None if it has none (see `model_files.result_axes`); what
-            is UNKNOWN, or not said, has rows if its first size is that of the call.
+        axes: that of every result's rows, None if it has none (see `model_batches.result_axes`);
+            what is UNKNOWN, or not said, has rows if its first size is that of the call.
     """
     if len(x) == per:
         return [np.asarray(r) for r in call(x)]

@@ -19,7 +19,7 @@ from experiments.benchmarks.turns import Effort, always, medians
 from experiments.data import datasets
 from experiments.examples import approximate_multiplier
 from experiments.measure.disturbance import pinned
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 NATIVE = "float32"
 LARGE = ("resnet50", "posit16_es1", 1.0, 25.0)
@@ -73,7 +73,7 @@ def large(effort: Effort) -> list[Row]:
 def _digits(name: str) -> tuple[IRModule, Array]:
     """A shipped network for one image, and the image."""
     x = datasets.load("mnist1k").x[:1]
-    return model_files.load_for_batch(model_files.model_file(name), x.shape[1:], 1), x
+    return model_batches.load_for_batch(model_files.model_file(name), x.shape[1:], 1), x
 
 
 def _times(mod: IRModule, x: Array, formats: tuple[str, ...], effort: Effort) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.benchmarks.report import Group
 from experiments.data import datasets
 from experiments.systems import pipeline, schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 MODELS = ("mnist_mlp", "mnist_resnet8", "mnist_dwsep")
 
@@ -25,7 +25,7 @@ def _group(model: str, batch: int) -> Group:
 
     data = datasets.load("mnist1k")
     x = data.x[:batch]
-    module = model_files.load_for_batch(model_files.model_file(model), x.shape[1:], batch)
+    module = model_batches.load_for_batch(model_files.model_file(model), x.shape[1:], batch)
     float32 = pipeline.build(module, schemes.parse("float32"))
     plan = quantize.calibrate(module, _batches(data.calibration, batch))
     int8 = pipeline.build(quantize.realize(module, plan), schemes.parse("int8"))

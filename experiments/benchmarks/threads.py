@@ -12,7 +12,7 @@ from compiler.target.registry import Target
 from experiments.benchmarks.report import Group
 from experiments.data import datasets
 from experiments.systems import pipeline, schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 REPEATS = 1000
 NOTHING = f"""
@@ -56,7 +56,9 @@ def _forks(run: Callable[[int, int], object], threads: int) -> Callable[[], obje
 
 def _network(batch: int) -> Group:
     x = datasets.load("mnist1k").x[:batch]
-    module = model_files.load_for_batch(model_files.model_file("mnist_resnet8"), x.shape[1:], batch)
+    module = model_batches.load_for_batch(
+        model_files.model_file("mnist_resnet8"), x.shape[1:], batch
+    )
     cases = {f"{n} thread(s)": _inference(module, n, x) for n in (1, 2)}
     return Group(f"mnist_resnet8 float32, batch {batch}", "1 thread(s)", cases)
 

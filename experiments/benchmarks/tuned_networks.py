@@ -196,9 +196,9 @@ def _transformer(name: str, int8: bool, files: Files) -> IRModule:
 
 def _retyped(name: str, fmt: str, files: Files) -> IRModule:
     from datatypes import change_dtype
-    from experiments.zoo import model_files
+    from experiments.zoo import model_batches, model_files
 
-    mod = model_files.load_for_batch(model_files.model_file(name), (1, 28, 28), 1)
+    mod = model_batches.load_for_batch(model_files.model_file(name), (1, 28, 28), 1)
     retyped: IRModule = change_dtype(mod, "float32", fmt)
     return retyped
 

@@ -24,7 +24,7 @@ from experiments.running.batchwise import batches
 from experiments.running.work import evaluation_batch
 from experiments.systems import pipeline, schemes
 from experiments.systems.schemes import Scheme
-from experiments.zoo import model_files
+from experiments.zoo import model_batches
 from quantize.search.energies import decibels, energies
 
 Array = NDArray[Any]
@@ -97,9 +97,9 @@ class Judge:
     def _per(self) -> int:
         """Inputs of a call."""
         sample = sample_of(self.data.x)
-        fixed, elements = model_files.fixed_batch(self.path, sample), elements_of(self.data.x)
+        fixed, elements = model_batches.fixed_batch(self.path, sample), elements_of(self.data.x)
         if self.metric.in_batches:
-            scores = model_files.result_elements(self.path, sample, fixed or 1, self.output)
+            scores = model_batches.result_elements(self.path, sample, fixed or 1, self.output)
             elements = max(elements, scores)
         return evaluation_batch(fixed, self.inputs, elements)
 

@@ -19,7 +19,7 @@ from experiments.gaps.judged import of_scores
 from experiments.measure import metrics, scoring, tokens
 from experiments.measure.statistics import ratio_of_sums
 from experiments.systems import pipeline
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 from quantize.search.energies import decibels, energies
 
 from .bound import DROP, METRIC, SURE
@@ -86,8 +86,8 @@ class Network:
 
         held = data.calibration_sample(n_calib, seed)
         sample = sample_of(data.x)
-        fixed = model_files.fixed_batch(path, sample)
-        module = model_files.load_for_batch(path, sample, "N" if fixed is None else fixed)
+        fixed = model_batches.fixed_batch(path, sample)
+        module = model_batches.load_for_batch(path, sample, "N" if fixed is None else fixed)
         module = prepare(choose_outputs(module, [output] if output else []))
         names = [p.name for p in module.main.params]
         batches, (first, *_) = (
@@ -230,7 +230,7 @@ class Network:
 
 def _has_rows(path: Path, sample: tuple[int, ...] | Sample, output: str) -> bool:
     """Whether a model takes any number of inputs, and an output has a row for each."""
-    axes, names = model_files.result_axes(path, sample), model_files.output_names(path)
+    axes, names = model_batches.result_axes(path, sample), model_files.output_names(path)
     return bool(axes) and axes[names.index(output) if output else 0] == 0
 
 

@@ -19,7 +19,7 @@ from experiments.data import datasets
 from experiments.feeds import Feed, filled
 from experiments.systems import pipeline
 from experiments.systems.engine_choice import MEASURED, EngineChoice, handed, handed_lines
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -351,7 +351,7 @@ def load_as_calibrated(model: str, arrays: Mapping[str, pipeline.Array]) -> IRMo
 
 def one_call(model: str, feed: Feed) -> Feed:
     """The examples of `feed` that go into one call of the model: all, or as many as it takes."""
-    per = model_files.per_call(model_files.model_file(model), feed)
+    per = model_batches.per_call(model_files.model_file(model), feed)
     return feed if per in (None, len(feed)) else filled(feed[:per], per)
 
 

@@ -16,7 +16,7 @@ from compiler.files.reading import read_text
 from experiments.data.archives import array_of
 from experiments.feeds import ROWS, Feed, filled
 from experiments.files import check_outputs
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 from experiments.zoo.pixels import pixels_of
 
 from .common import load_feed, print_json, random_inputs, say, shapes_given, shapes_of
@@ -168,7 +168,7 @@ def _sizes(
     feed = _feed(model, file, shapes)
     if not len(feed):
         raise InputError(f"{file} has no examples")
-    per = model_files.per_call(path, feed) or 1
+    per = model_batches.per_call(path, feed) or 1
     for name, dims in given:
         axis = feed.axis(name)
         if feed.kinds[name] == ROWS:

@@ -11,7 +11,7 @@ from compiler.errors import ConfigError, DtypelabError
 from experiments.feeds import ROWS
 from experiments.spec.overrides import value_of
 from experiments.systems import number_systems, pipeline
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 from .common import load_feed, shapes_given
 
@@ -98,7 +98,7 @@ def for_calibration(model: str, file: str, shapes: Sequence[str]) -> tuple[IRMod
     """
     path = model_files.model_file(model)
     feed = load_feed(model, file, shapes, calibration=True)
-    fixed = model_files.per_call(path, feed)
+    fixed = model_batches.per_call(path, feed)
     if fixed is not None and len(feed) >= fixed:
         feed = feed[: len(feed) - len(feed) % fixed]
     parts = [part.call() for part in feed.batches(fixed or pipeline.CALIBRATION_BATCH)]
@@ -109,7 +109,7 @@ def for_calibration(model: str, file: str, shapes: Sequence[str]) -> tuple[IRMod
     try:
         return model_files.load_model(path, tuple(given.items())), parts
     except DtypelabError:  # only the batch stays open then, if it can
-        return model_files.load_for_batch(path, feed.sample, fixed or "N"), parts
+        return model_batches.load_for_batch(path, feed.sample, fixed or "N"), parts
 
 
 def _open(shape: tuple[int | str | None, ...], axis: int) -> tuple[int | str | None, ...]:

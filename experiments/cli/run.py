@@ -14,7 +14,7 @@ from experiments.data.archives import write_npz
 from experiments.feeds import Feed, run_in_calls
 from experiments.files import atomic_path, check_outputs
 from experiments.systems import pipeline, schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 from .common import (
     chosen_engines,
@@ -95,7 +95,7 @@ def run(
 
     path = model_files.model_file(model)
     names = model_files.output_names(path)
-    axes = model_files.result_axes(path, feed.sample) if len(feed) > len(first) else ()
+    axes = model_batches.result_axes(path, feed.sample) if len(feed) > len(first) else ()
     if chosen:
         axes = tuple(axes[names.index(name)] for name in chosen) if axes else ()
         names = tuple(chosen)

@@ -14,7 +14,7 @@ from experiments.feeds import Examples, sample_of
 from experiments.measure.scoring import Metric
 from experiments.systems import number_systems, pipeline
 from experiments.systems.schemes import Scheme
-from experiments.zoo import model_files
+from experiments.zoo import model_batches
 
 from .chain import SIMULATION, WHOLE, State, chains
 from .judged import Judged, difference, judged
@@ -106,14 +106,14 @@ class _Networks:
 
         self.subject, self.x = subject, subject.data.x[: subject.inputs]
         self.sample = sample_of(subject.data.x)
-        load = model_files.load_for_batch
+        load = model_batches.load_for_batch
         self.module = prepare(load(subject.path, self.sample, subject.batch))
         plan = subject.plan
         if subject.scheme.calibrated and plan is None:
             import quantize
 
             config = number_systems.qconfig(dict(subject.scheme.options))
-            fixed = model_files.fixed_batch(subject.path, self.sample)
+            fixed = model_batches.fixed_batch(subject.path, self.sample)
             given = pipeline.batches_of(subject.calibration, fixed)
             opened = load(subject.path, self.sample, fixed or "N")
             plan = quantize.calibrate(opened, given, config, subject.threads)
@@ -135,7 +135,7 @@ class _Networks:
         s = self.subject
         executable = pipeline.build(module, s.scheme, s.target, s.threads)
         names = tuple(module.attrs.get("outputs", ()))
-        axes = model_files.result_axes(s.path, self.sample)
+        axes = model_batches.result_axes(s.path, self.sample)
         return pipeline.Compiled(executable, s.batch, "", s.output, names, axes).predict(self.x)
 
 

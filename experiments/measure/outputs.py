@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from compiler.errors import ConfigError, DtypelabError, ModelError, unknown
 from experiments.data.datasets import Dataset
 from experiments.feeds import Feed, sample_of
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 from . import metric_choice
 from .metric_choice import Judged
@@ -98,13 +98,13 @@ def _types(path: Path, data: Dataset) -> dict[str, TensorType | None]:
 
     sample = sample_of(data.x)
     try:
-        fixed = model_files.fixed_batch(path, sample)
+        fixed = model_batches.fixed_batch(path, sample)
     except DtypelabError:
         return {}  # running it will say why
     sizes: list[int | str] = [fixed] if fixed is not None else ["N", BATCH]
     for batch in sizes:
         try:
-            module = model_files.load_for_batch(path, sample, batch)
+            module = model_batches.load_for_batch(path, sample, batch)
         except DtypelabError:
             continue
         types = map(atom_type, module.main.results)

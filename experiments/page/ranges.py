@@ -54,10 +54,10 @@ def value_ranges(model: Path, x: Examples) -> Ranges:
     from compiler.ir.expr import Constant, operands
     from compiler.transform.preparation import prepare
     from compiler.types.tensor_types import TensorType
-    from experiments.zoo import model_files
+    from experiments.zoo import model_batches
     from quantize.calibration.running import Runner
 
-    module = prepare(model_files.load_for_batch(model, sample_of(x), len(x)))
+    module = prepare(model_batches.load_for_batch(model, sample_of(x), len(x)))
     floats = [
         b.var
         for b in module.main.bindings

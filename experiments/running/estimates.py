@@ -20,7 +20,7 @@ from experiments.measure.speedup import SETTLE_S
 from experiments.spec.cells import Cell
 from experiments.systems import number_systems
 from experiments.systems.engine_choice import names_in
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 from .work import Work, work_of
 
@@ -108,14 +108,14 @@ def _error(cell: Cell, data: Mapping[str, Dataset]) -> str:
     with model_files.imported_with(names_in(cell.engine)):
         try:
             sample = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
-            model_files.size_of(cell.model.path, sample)
+            model_batches.size_of(cell.model.path, sample)
         except DtypelabError as error:
             return str(error)
     return ""
 
 
 def _seconds(cell: Cell, work: Work, sample: tuple[int, ...] | Sample) -> float:
-    macs, operators = model_files.size_of(cell.model.path, sample)
+    macs, operators = model_batches.size_of(cell.model.path, sample)
     s = cell.settings
     float_s = macs * FLOAT32_NS * 1e-9 / cell.threads + CALL_MS * 1e-3
     own_s = macs * _cost(cell) * 1e-9 / cell.threads + CALL_MS * 1e-3

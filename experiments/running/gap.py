@@ -12,7 +12,7 @@ from experiments.feeds import elements_of, sample_of
 from experiments.gaps.measuring import COLUMNS, Subject, Tell, steps
 from experiments.measure import outputs, scoring
 from experiments.systems import schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 from .work import evaluation_batch
 
@@ -71,7 +71,7 @@ def gap(
     if not 1 <= n_eval <= len(fed.x):
         raise InputError(f"the data has {len(fed.x)} inputs, but {n_eval} are wanted")
     judged = outputs.chosen(path, fed, metric, output)
-    fixed = model_files.fixed_batch(path, sample_of(fed.x))
+    fixed = model_batches.fixed_batch(path, sample_of(fed.x))
     subject = Subject(
         path=path,
         scheme=parsed,

@@ -11,7 +11,7 @@ from experiments.feeds import elements_of, sample_of
 from experiments.gaps.chain import networks
 from experiments.spec.cells import Cell
 from experiments.systems.engine_choice import names_in
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 from .batchwise import in_batches
 
@@ -61,7 +61,7 @@ def batch_of_tokens(cell: Cell, data: Dataset, fixed: int | None, images: int) -
     """Inputs per call of a cell that is judged a batch at a time: scores of a vocabulary are larger
     than inputs. The same for all cells of a network, `images` being the most that any evaluates."""
     sample = sample_of(data.x)
-    scores = model_files.result_elements(cell.model.path, sample, fixed or 1, cell.output)
+    scores = model_batches.result_elements(cell.model.path, sample, fixed or 1, cell.output)
     return evaluation_batch(fixed, images, max(elements_of(data.x), scores))
 
 
@@ -107,7 +107,7 @@ def _work(
 ) -> Work:
     fed = data[cell.dataset_sha256].for_model(cell.model.path)
     x = fed.x
-    fixed, elements = model_files.fixed_batch(cell.model.path, sample_of(x)), elements_of(x)
+    fixed, elements = model_batches.fixed_batch(cell.model.path, sample_of(x)), elements_of(x)
     s, own, work = cell.settings, not cell.is_baseline, Work()
     count = images[cell.model.sha256, cell.dataset_sha256]
     apart = in_batches(cell, fed)

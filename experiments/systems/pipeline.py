@@ -21,7 +21,7 @@ from compiler.errors import InputError, UnsupportedError
 from experiments.feeds import UNKNOWN, Examples, Feed, Sample, call_of, filled, run_in_calls
 from experiments.measure.plan_columns import plan_columns
 from experiments.user_code import activity
-from experiments.zoo import model_files
+from experiments.zoo import model_batches
 
 from . import number_systems
 from .engine_choice import OURS, EngineChoice
@@ -54,7 +54,7 @@ class Compiled:
 
     `lowering`: how its custom datatypes are computed, empty if it has none. `output`: which of its
     results counts, of the model's `outputs` (two of which may be one); the first if it is empty.
-    `axes`: those of the results' rows, see `model_files.result_axes`.
+    `axes`: those of the results' rows, see `model_batches.result_axes`.
     """
 
     executable: Executable
@@ -262,7 +262,7 @@ def prepare(
     from compiler.transform.portability import unportable
     from compiler.transform.preparation import prepare as prepare_module
 
-    fixed = model_files.fixed_batch(path, sample_shape)
+    fixed = model_batches.fixed_batch(path, sample_shape)
     transform, simulated, costs, certified, facts = _transform(
         path, scheme, sample_shape, calibration, threads, fixed
     )
@@ -272,21 +272,21 @@ def prepare(
 
         if fixed is not None:  # one call
             x = filled(x[:fixed], fixed)
-        reference = prepare_module(model_files.load_for_batch(path, sample_shape, len(x)))
+        reference = prepare_module(model_batches.load_for_batch(path, sample_shape, len(x)))
         counted = events and scheme.kind == "format"
         given = call_of(x)
         inputs = list(given.values()) if isinstance(given, dict) else [given]
         return layer_errors(reference, simulated(reference), inputs, counted)
 
     def compile_for(batch: int) -> Compiled:
-        module = transform(model_files.load_for_batch(path, sample_shape, batch))
+        module = transform(model_batches.load_for_batch(path, sample_shape, batch))
         executable = build(module, scheme, target, threads, device, engines)
         names = tuple(module.attrs.get("outputs", ()))
-        axes = model_files.result_axes(path, sample_shape)
+        axes = model_batches.result_axes(path, sample_shape)
         return Compiled(executable, batch, executable.dtype_lowering, output, names, axes)
 
     per = fixed or 1
-    module = prepare_module(model_files.load_for_batch(path, sample_shape, per))
+    module = prepare_module(model_batches.load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
     found, realized = costs(module)
     plain = cost(module)
@@ -354,7 +354,7 @@ def _transform(
 
         config = number_systems.qconfig(dict(scheme.options))
         # Names do not depend on the batch size, so one plan serves all of them.
-        module = model_files.load_for_batch(path, sample_shape, fixed_batch or "N")
+        module = model_batches.load_for_batch(path, sample_shape, fixed_batch or "N")
         plan = quantize.calibrate(module, batches_of(calibration, fixed_batch), config, threads)
 
         def costs_in_plan(module: IRModule) -> tuple[ModelCost, IRModule]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,10 +16,8 @@ from experiments import zoo
 from experiments.feeds import (
     EACH,
     ROWS,
-    UNKNOWN,
     Array,
     Feed,
-    Sample,
     batch_of,
     feed_of,
     inner_batches,
@@ -56,8 +53,6 @@ def model_file(name_or_path: str) -> Path:
 Shapes = tuple[tuple[str, tuple[int | str | None, ...]], ...]
 
 
-#: What the batch is called where it is left open.
-_BATCH = "N"
 #: When a file was changed, and its size.
 Stamp = tuple[int, int]
 
@@ -99,7 +94,7 @@ def _stamp(path: Path) -> Stamp:
 Stamps = tuple[tuple[Stamp, ...], tuple[str, ...]]
 
 
-def _stamps(path: Path) -> Stamps:
+def stamps_of(path: Path) -> Stamps:
     """Those of all files of a model: what was imported before they changed is another one."""
     try:
         files = external_files(path)
@@ -116,7 +111,7 @@ def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
     Raises:
         DtypelabError: the file is no model that we can import, or the shapes do not fit it.
     """
-    return _load(path, shapes, _stamps(path))
+    return _load(path, shapes, stamps_of(path))
 
 
 @lru_cache(maxsize=8)
@@ -128,7 +123,7 @@ def _load(path: Path, shapes: Shapes, stamps: Stamps) -> IRModule:
         module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None, engines=engines)
         return module
     except DtypelabError as error:
-        if not (shapes and _interface(path, _stamp(path)).branches):
+        if not (shapes and interface_of(path).branches):
             raise
         for fewer in _opened(path, shapes):
             try:
@@ -165,7 +160,7 @@ def input_types(path: Path, shapes: Shapes = ()) -> dict[str, TensorType]:
     Raises:
         DtypelabError: as `load_model`.
     """
-    return _interface(path, _stamp(path)).types(dict(shapes), importing_with())
+    return interface_of(path).types(dict(shapes), importing_with())
 
 
 def packed_inputs(path: Path) -> dict[str, str]:
@@ -175,7 +170,7 @@ def packed_inputs(path: Path) -> dict[str, str]:
     Raises:
         DtypelabError: the file is no model.
     """
-    return _interface(path, _stamp(path)).packed if importing_with() else {}
+    return interface_of(path).packed if importing_with() else {}
 
 
 def input_names(path: Path) -> list[str]:
@@ -184,7 +179,7 @@ def input_names(path: Path) -> list[str]:
     Raises:
         DtypelabError: the file is no model.
     """
-    return list(_interface(path, _stamp(path)).inputs)
+    return list(interface_of(path).inputs)
 
 
 def output_names(path: Path) -> tuple[str, ...]:
@@ -193,13 +188,13 @@ def output_names(path: Path) -> tuple[str, ...]:
     Raises:
         DtypelabError: the file is no model.
     """
-    return _interface(path, _stamp(path)).outputs
+    return interface_of(path).outputs
 
 
 def declared_outputs(path: Path) -> Mapping[str, tuple[int | None, ...] | None]:
     """What the model file says of its outputs' dimensions; nothing if it is no model."""
     try:
-        return _interface(path, _stamp(path)).output_dims
+        return interface_of(path).output_dims
     except DtypelabError:
         return {}
 
@@ -210,7 +205,7 @@ def metadata(path: Path) -> Mapping[str, str]:
     Raises:
         DtypelabError: the file is no model.
     """
-    return _interface(path, _stamp(path)).metadata
+    return interface_of(path).metadata
 
 
 def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()) -> Feed:
@@ -225,7 +220,7 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
     from compiler.boundary.inputs import bind_inputs
     from compiler.types.tensor_types import TensorType
 
-    interface = _interface(path, _stamp(path))
+    interface = interface_of(path)
     known = dict(shapes)
     for name, dims in interface.inputs.items():
         if dims is None and name not in known and np.ndim(arrays.get(name, 0)):
@@ -268,7 +263,7 @@ def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> froze
     }
     if batch is None or not behind:
         return frozenset()
-    return frozenset(behind & _same_as(path, batch, shapes, _stamps(path)))
+    return frozenset(behind & _same_as(path, batch, shapes, stamps_of(path)))
 
 
 @lru_cache(maxsize=64)
@@ -291,64 +286,10 @@ def _same_as(path: Path, batch: Dim, shapes: Shapes, stamps: Stamps) -> frozense
     return frozenset(same)
 
 
-def result_axes(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int | None, ...]:
-    """The axis of every result that has a row for every example: None of a result that has none,
-    such as a constant, UNKNOWN where its sizes are found while it runs, or the model is made for
-    one size of the batch; empty if nothing is known of any."""
-    if _declared_batch(path, sample_shape) is not None:
-        return ()
-    if _only_batch(path, sample_shape, _stamps(path)) is not None:
-        return ()
-    return _result_axes(path, sample_shape, _stamps(path))
-
-
-@lru_cache(maxsize=64)
-def _result_axes(
-    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: Stamps
-) -> tuple[int | None, ...]:
-    from compiler.ir.expr import atom_type
-    from compiler.symbolic import Index
-    from compiler.types.tensor_types import TensorType
-
-    try:
-        module = load_for_batch(path, sample_shape, _BATCH)
-    except DtypelabError:  # not for any batch
-        return ()
-    inputs = {
-        v.name for t in inputs_of(module).values() for d in t.shape for v in Index.of(d).vars()
-    }
-    found: list[int | None] = []
-    for t in map(atom_type, module.main.results):
-        assert isinstance(t, TensorType)
-        names = [{v.name for v in Index.of(d).vars()} for d in t.shape]
-        at = [axis for axis, d in enumerate(t.shape) if str(d) == _BATCH]
-        if at:
-            found.append(at[0])
-        else:
-            found.append(UNKNOWN if any(n - inputs for n in names) else None)
-    return tuple(found)
-
-
-def result_elements(
-    path: Path, sample_shape: tuple[int, ...] | Sample, batch: int, output: str = ""
-) -> int:
-    """Elements that an output (the first, without a name) has for one example; sizes that are only
-    known while the model runs count as 1."""
-    from compiler.ir.expr import atom_type
-    from compiler.types.tensor_types import TensorType
-
-    module = load_for_batch(path, sample_shape, batch)
-    names = list(module.attrs.get("outputs", ()))
-    kind = atom_type(module.main.results[names.index(output) if output else 0])
-    assert isinstance(kind, TensorType)
-    sizes = [d for d in kind.shape if isinstance(d, int)]
-    return max(1, math.prod(sizes) // batch)
-
-
 def takes_rows(path: Path, x: Array) -> bool:
     """Whether the rows of an array are examples for a model with one input, as far as ranks and
     dtypes tell."""
-    interface = _interface(path, _stamp(path))
+    interface = interface_of(path)
     ((name, dims),) = interface.inputs.items()
     if dims is None:
         return True
@@ -356,112 +297,17 @@ def takes_rows(path: Path, x: Array) -> bool:
     return kind.rank == x.ndim > 0 and kind.dtype.storage == x.dtype
 
 
-def load_for_batch(
-    path: Path, sample_shape: tuple[int, ...] | Sample, batch: int | str
-) -> IRModule:
-    """Import a model for a batch of examples; a string names a symbolic size. Of a model with a
-    single input, [batch, *sample_shape], the shape of one is enough.
+def interface_of(path: Path) -> ModelInterface:
+    """What a model file declares; a model whose sizes are open may need them to be imported.
 
     Raises:
-        DtypelabError: as `load_model`, or the model has several inputs, but there is one array.
+        DtypelabError: the file is no model.
     """
-    if isinstance(sample_shape, Sample):
-        return load_model(path, sample_shape.shapes(batch))
-    names = list(_interface(path, _stamp(path)).inputs)
-    if len(names) != 1:
-        raise InputError(
-            f"{path.name} has the inputs {', '.join(map(repr, names))}: give data with an array "
-            "for each of them, by these names"
-        )
-    return load_model(path, ((names[0], (batch, *sample_shape)),))
+    return _interface(path, _stamp(path))
 
 
 @lru_cache(maxsize=8)
 def _interface(path: Path, stamp: Stamp) -> ModelInterface:
-    """What a model file declares; a model whose sizes are open may need them to be imported."""
     from compiler.frontend.model_inputs import model_interface
 
     return model_interface(path)
-
-
-def _declared_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
-    """The number of examples that the model declares, None where it is open."""
-    declared = _interface(path, _stamp(path)).inputs
-    rows = [(dims, 0) for dims in [*declared.values()][:1]]
-    if isinstance(sample_shape, Sample):
-        at = dict(sample_shape.axes)
-        parts = [name for name, kind, _ in sample_shape.parts if kind == ROWS]
-        rows = [(declared.get(name), at.get(name, 0)) for name in parts]
-    return next((d[at] for d, at in rows if d and d[at] is not None), None)
-
-
-def per_call(path: Path, feed: Feed) -> int | None:
-    """The number of examples of a call, as the model declares it, or what it does to them or goes
-    whole into every call wants it; None for any number."""
-    if feed.sample.one_by_one:
-        return 1
-    declared = _declared_batch(path, feed.sample)
-    if declared is not None:
-        return declared
-    if not feed.sample.ties:
-        return _only_batch(path, feed.sample, _stamps(path))
-    if _takes(path, feed.sample, len(feed) + 1):
-        return None
-    return len(feed) if _takes(path, feed.sample, len(feed)) else 1
-
-
-def fixed_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
-    """The number of examples of a call, if the model can be imported for no other one."""
-    sample = sample_shape if isinstance(sample_shape, Sample) else Sample(())
-    if sample.one_by_one:
-        return 1
-    first = _declared_batch(path, sample_shape)
-    if first is None and sample.ties:
-        first = 1  # what goes whole may be made for one
-    elif first is None:
-        return _only_batch(path, sample_shape, _stamps(path))
-    return None if first is None or _takes(path, sample_shape, first + 1) else first
-
-
-@lru_cache(maxsize=64)
-def _only_batch(path: Path, sample_shape: tuple[int, ...] | Sample, stamps: Stamps) -> int | None:
-    """The number of examples that a model which declares none takes for granted all the same, for
-    example by a reshape to sizes that it fixes; None where several fit."""
-    from compiler.boundary.assumptions import assumptions, only_size
-
-    try:
-        return only_size(assumptions(load_for_batch(path, sample_shape, "N")), "N")
-    except DtypelabError:  # running it will say why
-        return None
-
-
-def _takes(path: Path, sample_shape: tuple[int, ...] | Sample, batch: int) -> bool:
-    """Whether a model can be imported for a batch, and has a row for every example then: a reshape
-    to a size that it fixes may make other things of them."""
-    from compiler.ir.expr import atom_type
-    from compiler.types.tensor_types import TensorType
-
-    try:
-        results = map(atom_type, load_for_batch(path, sample_shape, batch).main.results)
-    except DtypelabError:
-        return False
-    return any(isinstance(t, TensorType) and t.shape[:1] == (batch,) for t in results)
-
-
-def size_of(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int, int]:
-    """Multiply-accumulates of one input, and how many operators there are.
-
-    Raises:
-        DtypelabError: as `load_for_batch`.
-    """
-    return _size_of(path, sample_shape, _stamps(path))
-
-
-@lru_cache(maxsize=64)
-def _size_of(path: Path, sample_shape: tuple[int, ...] | Sample, stamps: Stamps) -> tuple[int, int]:
-    from compiler.transform.analysis import cost
-    from compiler.transform.preparation import prepare as prepare_module
-
-    batch = fixed_batch(path, sample_shape) or 1
-    size = cost(prepare_module(load_for_batch(path, sample_shape, batch)))
-    return size.macs // batch, sum(size.operators.values())

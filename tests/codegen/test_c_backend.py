@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime"))
 
 from kernel_runs import interpreted, operands
-from op_cases import Case, values
+from op_case import Case, values
 from op_harness import N, known
 from test_every_op import RUNS, label, others, types_of
 

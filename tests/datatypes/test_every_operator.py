@@ -21,7 +21,8 @@ from datatypes.formats import Format, decode, get
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 
-from op_cases import CASES, Case
+from op_case import Case
+from op_cases import CASES
 from op_harness import N, known
 from toy_dtype import TOY
 

@@ -36,7 +36,8 @@ from experiments.data import datasets
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 
-from op_cases import CASES, Case
+from op_case import Case
+from op_cases import CASES
 from op_harness import N
 from test_every_operator import label, operand, parameters
 from toy_dtype import TOY

@@ -19,7 +19,7 @@ from compiler.types.tensor_types import TensorType, TupleType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 
-from op_cases import Case, values
+from op_case import Case, values
 from op_harness import N, assert_same, contracted, known, lowered
 from test_every_op import BATCH, RUNS, label, types_of
 

@@ -15,7 +15,7 @@ from compiler.tuning.trials import read_trials
 from compiler.tuning.tuner import Tuning, tune
 from experiments.cli.main import run_command
 from experiments.zoo import model_path
-from experiments.zoo.model_files import load_for_batch
+from experiments.zoo.model_batches import load_for_batch
 
 Capture = pytest.CaptureFixture[str]
 

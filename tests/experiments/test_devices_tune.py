@@ -17,7 +17,7 @@ from experiments.cli.main import run_command
 from experiments.devices import client, executable
 from experiments.devices.tuning import DevicePlace
 from experiments.zoo import model_path
-from experiments.zoo.model_files import load_for_batch
+from experiments.zoo.model_batches import load_for_batch
 
 Capture = pytest.CaptureFixture[str]
 CPU = "x86-64-v4"

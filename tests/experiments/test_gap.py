@@ -27,7 +27,7 @@ from experiments.gaps.chain import chains
 from experiments.gaps.measuring import LATER
 from experiments.measure import metrics
 from experiments.systems import pipeline, schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 EVERYTHING = (PRODUCTS, SUMS, BIAS, NORMS, RESULTS)
 
@@ -36,7 +36,7 @@ def network(model: str, inputs: int) -> tuple[IRModule, Any]:
     """A shipped network, prepared for so many inputs, and these."""
     path = model_files.model_file(model)
     x = np.asarray(datasets.load("mnist1k").for_model(path).x[:inputs])
-    return prepare(model_files.load_for_batch(path, x.shape[1:], inputs)), x
+    return prepare(model_batches.load_for_batch(path, x.shape[1:], inputs)), x
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from experiments.cheapest.assignment import Chosen
 from experiments.cheapest.bound import Bound
 from experiments.cheapest.exploring import MOST_MEASURED, Explorer
 from experiments.measure import metrics
-from experiments.zoo import model_files
+from experiments.zoo import model_batches
 
 Array = NDArray[np.float64]
 KINDS = {"int8": 0.2, "int4": 0.06, "int3": 0.045}
@@ -153,7 +153,7 @@ def test_networks_have_no_better_greedy_or_uniform_choice(
         picojoules={f"{k} x {k}": pj for k, pj in KINDS.items()},
     )  # fmt: skip
     assert found.evaluations <= layers * len(KINDS) + MOST_MEASURED
-    mod = prepare(model_files.load_for_batch(model, x.shape[1:], "N"))
+    mod = prepare(model_batches.load_for_batch(model, x.shape[1:], "N"))
     nodes = [*found.layers["node"]]
     assert len(nodes) == layers
     sizes = [math.prod(w.dims) for w in onnx.load(model).graph.initializer]

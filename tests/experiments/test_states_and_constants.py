@@ -18,7 +18,7 @@ from experiments.cli.main import run_command
 from experiments.data.datasets import Dataset
 from experiments.measure import metric_choice
 from experiments.systems import pipeline, schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches
 
 Capture = pytest.CaptureFixture[str]
 
@@ -119,7 +119,7 @@ def constant_beside(folder: Path, k: int) -> Path:
 def test_a_constant_is_no_row_for_every_input(tmp_path: Path, batch: int) -> None:
     path = constant_beside(tmp_path, 4)
     x = np.ones((4, 3), np.float32)
-    assert model_files.result_axes(path, (3,)) == (None, 0)
+    assert model_batches.result_axes(path, (3,)) == (None, 0)
     for output in ("labels", "y"):
         variant = pipeline.prepare(
             path, schemes.parse("float32"), sample_shape=(3,), calibration=x[:0], target="llvm",

@@ -28,7 +28,7 @@ from experiments.measure import metrics, statistics
 from experiments.measure.statistics import holm, one_sided_loss
 from experiments.results.terminal import results_table
 from experiments.systems import pipeline, schemes
-from experiments.zoo import model_files
+from experiments.zoo import model_batches
 
 SPEC: dict[str, Any] = {"models": ["mnist_mlp"], "n_eval": 80, "n_calib": 20}
 SPEC |= {"latency": {"warmup": 0, "runs": 0}}
@@ -147,7 +147,7 @@ def realized(network: str, scheme: Any) -> tuple[schemes.Scheme, Any]:
     digits, path = datasets.load("mnist1k"), zoo.FOLDER / f"{network}.onnx"
     shape = digits.x.shape[1:]
     transform, *_ = pipeline._transform(path, parsed, shape, digits.calibration[:20], 1, None)
-    return parsed, transform(model_files.load_for_batch(path, shape, 4))
+    return parsed, transform(model_batches.load_for_batch(path, shape, 4))
 
 
 def assert_same_everywhere(network: str, number: int) -> None:

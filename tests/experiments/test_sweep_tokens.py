@@ -21,7 +21,7 @@ from experiments.measure import tokens
 from experiments.results.row_names import system_names
 from experiments.results.store import ResultsFile
 from experiments.running import batchwise, work
-from experiments.zoo import model_files
+from experiments.zoo import model_batches, model_files
 
 
 def _spec(folder: Path, **more: Any) -> dict[str, Any]:
@@ -185,8 +185,10 @@ def test_sizes_of_outputs_are_known_before_they_run(folder: Path) -> None:
     path = folder / "m.onnx"
     sample = model_files.feed(path, {n: np.zeros((2, 6), np.int64) for n in (
         "input_ids", "attention_mask")}, "x").sample  # fmt: skip
-    assert model_files.result_elements(path, sample, 1) == 6 * two_input_decoders.VOCABULARY
-    assert model_files.result_elements(path, sample, 4, "hidden.0") == 6 * two_input_decoders.WIDTH
+    assert model_batches.result_elements(path, sample, 1) == 6 * two_input_decoders.VOCABULARY
+    assert (
+        model_batches.result_elements(path, sample, 4, "hidden.0") == 6 * two_input_decoders.WIDTH
+    )
 
 
 def test_figures_are_those_of_onnxruntime(folder: Path, swept: pd.DataFrame) -> None:

@@ -25,7 +25,8 @@ from compiler.types.dtypes import Array, DType
 sys.path.extend(str(Path(__file__).parents[1] / room) for room in ("codegen", "op", "runtime"))
 
 from c_programs import listed, same_bits
-from op_cases import CASES, F32, Case
+from op_case import F32, Case
+from op_cases import CASES
 from op_harness import contracted, lowered
 from test_c_backend import OPERATORS, operator
 from test_c_networks import FORMATS, images, network

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES, Case, values
+from op_case import Case, values
+from op_cases import CASES
 from op_harness import known
 from test_every_op import label, types_of
 

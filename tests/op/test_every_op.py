@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES, F32, I32, Case, values
+from op_case import F32, I32, Case, values
+from op_cases import CASES
 from op_harness import N, check_agreement, known
 
 from compiler.errors import TypeInferenceError

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES, F32, F64, I32, Case, values
+from op_case import F32, F64, I32, Case, values
+from op_cases import CASES
 from op_harness import N, known
 from test_every_op import label, types_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import Case, values
+from op_case import Case, values
 from op_harness import N, known
 from test_every_op import RUNS, label, types_of
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES, F32, F64, I32
+from op_case import F32, F64, I32
+from op_cases import CASES
 from toy_dtype import TOY
 
 import compiler

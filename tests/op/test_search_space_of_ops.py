@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import CASES, F32, Case, values
+from op_case import F32, Case, values
+from op_cases import CASES
 
 import compiler
 import datatypes

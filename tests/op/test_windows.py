@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from op_cases import values
+from op_case import values
 from op_harness import N, check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
