@@ -132,14 +132,14 @@ def _is_element(s: Store, nest: list[For], again: bool) -> bool:
 
 
 def _are_digits(i: Index, own: Collection[Var]) -> bool:
-    """Whether an index is another for all other values of these variables: the least moves it by
-    one, and each other by no less than all lesser ones reach together, as digits do."""
+    """Whether an index is another for all other values of these variables: each moves it by more
+    than all lesser ones together, as digits do."""
     if any(v in a.leaves() for a in i.terms if not isinstance(a, Var) for v in own):
         return False
     reach = 1
-    for k, v in enumerate(sorted(own, key=lambda v: i.terms[v])):
+    for v in sorted(own, key=lambda v: i.terms[v]):
         n = v.extent.constant() if v.extent is not None else None
-        if (i.terms[v] != 1 if k == 0 else i.terms[v] < reach) or (n is None and len(own) > 1):
+        if i.terms[v] < reach or (n is None and len(own) > 1):
             return False
         reach += i.terms[v] * ((n or 1) - 1)
     return True

@@ -48,6 +48,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.sign_bytes": ["SignBytes"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
         "compiler.transform.split_exact": ["SplitExact"],
+        "compiler.transform.split_transposed": ["SplitTransposed"],
         "compiler.transform.use_integers": ["UseIntegers"],
     },
 )  # fmt: skip

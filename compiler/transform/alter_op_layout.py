@@ -222,7 +222,8 @@ class _Layouts:
         if b.var in self.shuffles:
             return self._shuffle(b, self.shuffles[b.var], block)
         if op.blocked:
-            return self._define(b, replace(v, args=(self._read(v.args[0], block),)), block)
+            args = tuple(self._read(a, block) for a in v.args)
+            return self._define(b, replace(v, args=args), block)
         if is_mean(op):
             return self._mean(b, v, block)
         if op.moves is Moves.JOIN:

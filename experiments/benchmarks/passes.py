@@ -56,7 +56,7 @@ def actions() -> dict[str, Callable[[IRModule], object]]:
         transform.FoldScaleAxis, transform.EliminateCommonSubexpr, transform.CombineParallelConv2D,
         transform.CombineParallelDense, transform.CombineParallelBatchMatmul,
         transform.CombineSlices, transform.Inline, transform.LambdaLift, transform.AlterOpLayout,
-        transform.FuseOps,
+        transform.SplitTransposed, transform.FuseOps,
     ]  # fmt: skip
     made: dict[str, Callable[[IRModule], object]] = {p.name: p for p in (make() for make in passes)}
     return made | {"verify": compiler.verify, "astext": IRModule.astext}

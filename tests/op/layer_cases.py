@@ -100,6 +100,15 @@ LAYERS: list[Case] = [
     ),
     Case("nn.avg_pool2d", [("n", 2, 4, 4)], {"pool_size": (2, 2), "strides": (2, 2)}),
     Case("nn.global_avg_pool2d", [("n", 2, 3, 3)]),
+    *(
+        Case("interleave", shapes, {"steps": steps}, dtypes=(F32, UINT8), high=200)
+        for shapes, steps in [
+            ([("n", 2, 3, 2)], (1, 1)),
+            ([("n", 2, 3, 2)] * 4, (2, 2)),
+            ([("n", 2, 3, 5), ("n", 2, 3, 4), ("n", 2, 3, 4)], (1, 3)),
+            ([("n", 2, 2, 3, 4), ("n", 2, 1, 3, 4)], (2, 1)),
+        ]
+    ),
     # NCHW[x]c
     Case("nn.max_pool2d", [("n", 2, 5, 4, 3)], {"pool_size": (2, 2), "padding": (1, 1, 0, 1)}),
     Case("nn.avg_pool2d", [("n", 2, 4, 5, 4)], {"pool_size": (3, 2), "padding": (1, 0, 1, 1)}),

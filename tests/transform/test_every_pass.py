@@ -41,6 +41,7 @@ from compiler.transform import (
     PlanDevices,
     Sequential,
     SimplifyInference,
+    SplitTransposed,
     ToANormalForm,
     ToGraphNormalForm,
     VerifyInstrument,
@@ -76,6 +77,7 @@ EXACT: dict[str, Callable[[], Pass]] = {
     "ToGraphNormalForm": ToGraphNormalForm,
     "ToANormalForm": ToANormalForm,
     "AlterOpLayout": AlterOpLayout,
+    "SplitTransposed": SplitTransposed,
 }
 ROUNDING: dict[str, Callable[[], Pass]] = {
     "SimplifyInference": SimplifyInference,
