@@ -16,7 +16,7 @@ from compiler.target.emit import Emitter, Val, llvm_type
 from compiler.target.intrinsics import wasm
 from compiler.target.intrinsics.arm import extreme, nearest_integer
 from compiler.target.intrinsics.x86 import limited
-from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
+from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
 
 FLOAT16 = DType("float", 16)
 
@@ -109,7 +109,7 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
     ):  # LLVM's saturating conversion with AVX512-FP16 makes NaN the least integer
         return cast(e, cast(e, a, source, FLOAT32), FLOAT32, dtype)
     signed = "s" if dtype.kind == "int" else "u"
-    if source in (FLOAT32, FLOAT64) and a.n > 1 and (dtype.bits < 32 or dtype == INT32):
+    if source in (FLOAT32, FLOAT64) and a.n > 1 and (dtype.bits < 32 or signed == "s"):
         return _saturated(e, a, dtype)
     if source.is_float:
         return e.call(f"llvm.fpto{signed}i.sat.{suffix(Val('', t, a.n))}.{suffix(a)}", t, a.n, [a])
@@ -123,9 +123,10 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
 
 
 def _saturated(e: Emitter, a: Val, dtype: DType) -> Val:
-    """Lanes of float32 or float64 as integers of up to 32 bits (LLVM does this lane by lane). What
-    is no number is converted as well, which the CPU notes as invalid, and becomes 0."""
-    n, ends = a.n, np.iinfo(dtype.storage)
+    """Lanes of float32 or float64 as integers of up to 32 bits, or signed ones (LLVM does this lane
+    by lane). What is no number is converted as well, which the CPU notes as invalid, and becomes 0.
+    """
+    n, ends, wide = a.n, np.iinfo(dtype.storage), "i64" if dtype.bits == 64 else "i32"
     storage = np.float32 if a.t == "float" else np.float64
     most = storage(ends.max)
     if float(most) > ends.max:
@@ -137,13 +138,13 @@ def _saturated(e: Emitter, a: Val, dtype: DType) -> Val:
     )
     inside = e.op(f"select {below}, {bounds[0]}, {a}", a.t, n)
     inside = e.op(f"select {above}, {bounds[1]}, {inside}", a.t, n)
-    found = e.op(f"fptosi {inside} to {Val('', 'i32', n).ty}", "i32", n)
+    found = e.op(f"fptosi {inside} to {Val('', wide, n).ty}", wide, n)
     if float(most) < ends.max:
-        found = e.op(f"select {above}, {e.const(ends.max, 'i32', n)}, {found}", "i32", n)
+        found = e.op(f"select {above}, {e.const(ends.max, wide, n)}, {found}", wide, n)
     nan = e.op(f"fcmp uno {a}, {a.name}", "i1", n)
-    found = e.op(f"select {nan}, {e.const(0, 'i32', n)}, {found}", "i32", n)
+    found = e.op(f"select {nan}, {e.const(0, wide, n)}, {found}", wide, n)
     t = llvm_type(dtype)
-    return found if t == "i32" else e.op(f"trunc {found} to {Val('', t, n).ty}", t, n)
+    return found if t == wide else e.op(f"trunc {found} to {Val('', t, n).ty}", t, n)
 
 
 def _float_to_odd(e: Emitter, a: Val) -> Val:
