@@ -106,6 +106,12 @@ def _corner(n: Node, corners: Atom, k: int) -> Atom:
     return n.step("strided_slice", corners, begin=(k,), end=(k + 1,), axes=(1,))
 
 
+def _of_group(n: Node, x: Atom, group: int, size: int, axis: int) -> Atom:
+    """What a tensor holds of a group, `size` elements along an axis."""
+    begin, end = (group * size,), ((group + 1) * size,)
+    return n.step("strided_slice", x, begin=begin, end=end, axes=(axis,))
+
+
 @dataclass(frozen=True)
 class _Moved:
     """Where the kernel of a DeformConv reads.
@@ -144,12 +150,10 @@ def deform_conv(n: Node) -> Imported:
     inner, outer = channels // groups, outputs // groups
     results = []
     for g in range(groups):
-        mine = n.step("strided_slice", matrix, begin=(g * outer,), end=((g + 1) * outer,))
+        mine = _of_group(n, matrix, g, outer, 0) if groups > 1 else matrix
         total: Atom | None = None
         for k, value in enumerate(samples):
-            part = n.step(
-                "strided_slice", value, begin=(g * inner,), end=((g + 1) * inner,), axes=(2,)
-            )
+            part = _of_group(n, value, g, inner, 2) if groups > 1 else value
             plane = n.step("transpose", _part(n, mine, k, 2), axes=(1, 0))
             product = n.step("nn.matmul", part, plane)
             total = product if total is None else n.step("add", total, product)
