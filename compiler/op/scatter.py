@@ -26,7 +26,7 @@ from compiler.op.common import axis_of, need_constant, one_dtype, require, type_
 from compiler.op.facts import Summation, onnx_node
 from compiler.op.gradients import positions as rules
 from compiler.op.gradients import scattering
-from compiler.op.opdef import OpDef, register_ops
+from compiler.op.opdef import Fusion, OpDef, register_ops
 from compiler.op.running_sums import ScatteredSum
 from compiler.symbolic import Index, IntLike, Var, imin, product
 from compiler.tensor.builder import PrimBuilder
@@ -401,7 +401,7 @@ GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND = register_ops(
     ),
     OpDef(
         "gather_nd", _infer_gather_nd, _gather_nd, _lower_gather_nd, GatherNDAttrs, (2, 2),
-        onnx=onnx_node("GatherND", "batch_dims"),
+        Fusion.ANCHOR, onnx=onnx_node("GatherND", "batch_dims"),
         gradient=rules.gather_nd,
         doc="slices at the positions that the last axis of the indices gives",
     ),

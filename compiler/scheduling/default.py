@@ -16,6 +16,7 @@ from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
 from compiler.scheduling.choices import OF_A_STAGE, Choice, Sketch
 from compiler.scheduling.computed_bytes import for_dot_products
+from compiler.scheduling.gathered import read_where_picked
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
 from compiler.scheduling.parallelize import share_out
@@ -166,6 +167,7 @@ def untiled(
     of computed bytes as its dot products take them: what tiles are chosen for."""
     s = Schedule(f)
     inline_elementwise(s, whole, watcher)
+    read_where_picked(s, whole.apart if whole is not None else ())
     for x in stores(f.body):
         x.value = simplify(x.value)
     if target is not None:

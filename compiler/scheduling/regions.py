@@ -19,7 +19,7 @@ from compiler.scheduling.nests import (
 )
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.tensor.expr import BinOp, Buffer, Expr, Load, rewrite, subst
-from compiler.tensor.stmt import For, Stmt, Store, accesses, clone, stores, walk_stmts
+from compiler.tensor.stmt import For, Pick, Stmt, Store, accesses, clone, stores, walk_stmts
 
 
 class RegionPrimitives(LoopPrimitives):
@@ -30,7 +30,8 @@ class RegionPrimitives(LoopPrimitives):
         """Substitute a stage `buffer[i, j, ...] = value` into the stages that read it.
 
         Raises:
-            ScheduleError: it is a reduction, or its indices are not its loops, or a reader is none.
+            ScheduleError: it is a reduction, works at picked positions, or its indices are not its
+                loops, or a reader is none.
         """
         ((store, path, _),) = self.stage_stores(stage)
         dims = self._own_loops(store, path)
@@ -38,6 +39,8 @@ class RegionPrimitives(LoopPrimitives):
             raise ScheduleError(f"{stage} is a reduction: it cannot be inlined")
         if sum(s.buffer is store.buffer for s in stores(self.func.body)) > 1:
             raise ScheduleError(f"{store.buffer.name} is written by several stages")
+        if any(isinstance(x, Pick) for x, _, _ in walk_stmts([path[0]] if path else [])):
+            raise ScheduleError(f"{stage} works at picked positions: it cannot be inlined")
         self._remove(path[0] if path else store)
 
         def put(e: Expr) -> Expr | None:
