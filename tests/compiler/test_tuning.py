@@ -197,6 +197,7 @@ def test_a_tile_that_does_not_fit_names_the_log(tmp_path: Path) -> None:
         compiler.build(net())
 
 
+@pytest.mark.thorough
 def test_the_tuner_visits_what_the_seed_and_the_clock_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compiler
@@ -55,6 +55,7 @@ VIEWS = {
 }
 
 
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(sorted(VIEWS)), min_size=2, max_size=5), st.integers(1, 3))
 def test_views_of_one_array_are_told_apart(names: list[str], rows: int) -> None:
     """They begin at one address, and differ in shape, strides or sign."""

@@ -55,7 +55,7 @@ def check(program: Callable[[int], IRModule], size: int) -> None:
     assert {name: r for name, r in ratios.items() if r > MOST} == {}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SAMPLE)
 def test_work_grows_as_the_program_does(name: str) -> None:
     check(PROGRAMS[name], 24)
