@@ -1,11 +1,13 @@
-"""Compiling candidates: in processes beside the one that measures, where the machine has cores for
-them, so that both go on at once and a compiler that dies takes no more than its candidate along.
+"""Compiling candidates, and running them for the first time: in processes beside the one that
+measures, where the machine has cores for them, so that both go on at once and a compiler or a
+candidate that dies takes no more than itself along.
 
 These processes are forks: they have every datatype, rule and instruction that was registered.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.kernel_abi import KernelAbi, order_text
@@ -36,11 +39,14 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.packed_arrays import aligned_empty, pack_into
 from compiler.tuning.features import Report, report_of
+from compiler.tuning.measure import KernelRun, Room, random_arrays
 from compiler.tuning.tasks import Task
 from compiler.types.dtypes import Array
 
 TIMEOUT_S = 60.0
 """Seconds after which a candidate that is still being compiled is given up."""
+RUN_S = 5.0
+"""Seconds of processor time after which a candidate that still runs, once, is given up."""
 MOST = 8
 """Processes that compile."""
 KEPT = 4
@@ -86,12 +92,15 @@ class Compilers:
 
     Args:
         tasks: what candidates are of.
-        cores: on each of which a process compiles; none: this process does.
+        cores: on each of which a process compiles and tries; none: one does so where this one
+            measures, meanwhile, or this one itself where there are no forks.
+        seed: of the data that candidates are tried on.
     """
 
-    def __init__(self, tasks: Sequence[Task], cores: Sequence[int]):
+    def __init__(self, tasks: Sequence[Task], cores: Sequence[int], seed: int = 0):
         self._tasks = tasks
-        self._workers = [_Worker(tasks, core) for core in cores]
+        self._workers = [_Worker(tasks, core, seed) for core in cores]
+        self._alone = _Worker(tasks, None, seed) if forks() and not cores else None
         self._waiting: deque[tuple[int, Choice, _Worker | None]] = deque()
 
     def submit(self, task: int, choice: Choice) -> None:
@@ -104,29 +113,40 @@ class Compilers:
     def take(self) -> Outcome:
         """What became of the next candidate, once it is compiled."""
         task, choice, worker = self._waiting.popleft()
-        return compiled(self._tasks[task], choice) if worker is None else worker.take()
+        if worker is not None:
+            return worker.take()
+        if self._alone is None:
+            return compiled(self._tasks[task], choice)
+        self._alone.give(task, choice)
+        return self._alone.take()
 
     def close(self) -> None:
         """End the processes."""
-        for worker in self._workers:
-            worker.end()
-        self._workers = []
+        for worker in (*self._workers, self._alone):
+            if worker is not None:
+                worker.end()
+        self._workers, self._alone = [], None
+
+
+def forks() -> bool:
+    """Whether processes can be started here that have what this one has."""
+    return hasattr(os, "fork") and hasattr(os, "sched_getaffinity")
 
 
 def spare_cores() -> tuple[int, ...]:
     """The cores that this process may use, but for the one that it measures on (see
     `measure.quiet`, in which there is but that one); none without forks."""
-    if not hasattr(os, "fork") or not hasattr(os, "sched_getaffinity"):
+    if not forks():
         return ()
     return tuple(sorted(os.sched_getaffinity(0))[:-1][:MOST])
 
 
 class _Worker:
-    """A process that compiles, one candidate after the other. One that dies is replaced, and what
-    it was compiling is given up."""
+    """A process that compiles and tries, one candidate after the other. One that dies is replaced,
+    and what it was at is given up. `core`: where it runs; None: wherever this one does."""
 
-    def __init__(self, tasks: Sequence[Task], core: int):
-        self._tasks, self._core = tasks, core
+    def __init__(self, tasks: Sequence[Task], core: int | None, seed: int):
+        self._tasks, self._core, self._seed = tasks, core, seed
         self._given: deque[tuple[int, Choice]] = deque()
         self._start()
 
@@ -138,9 +158,8 @@ class _Worker:
     def _start(self) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(self._tasks, theirs, self._pipe, self._core), daemon=True
-        )
+        given = (self._tasks, theirs, self._pipe, self._core, self._seed)
+        self._process = context.Process(target=_serve, args=given, daemon=True)
         with warnings.catch_warnings():
             # Of forks of processes with threads: idle pools, which the child does not use.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -153,21 +172,30 @@ class _Worker:
             self._pipe.send((task, choice))
 
     def take(self) -> Outcome:
-        error = "the compiler died of it"
-        try:
-            if self._pipe.poll(TIMEOUT_S):
-                found: Outcome = self._pipe.recv()
-                self._given.popleft()
-                return found
-            error = f"it takes longer than {TIMEOUT_S:.0f} s to compile"
-        except (EOFError, OSError):
-            pass
+        found, error = self._answer("to compile")
+        if found is not None and not found.error:
+            tried, died = self._answer("to run")
+            error = "" if tried is not None else _death(self._process) or died
+            found = tried if tried is not None and tried.error else found
         self._given.popleft()
+        if not error:
+            assert found is not None, "without an answer there is an error"
+            return found
         self.end()
         self._start()
         for task, choice in self._given:
             self._pipe.send((task, choice))
         return Outcome(error=error)
+
+    def _answer(self, what: str) -> tuple[Outcome | None, str]:
+        """What comes through the pipe next, or why nothing does."""
+        try:
+            if self._pipe.poll(TIMEOUT_S):
+                found: Outcome = self._pipe.recv()
+                return found, ""
+        except (EOFError, OSError):
+            return None, "the compiler died of it"
+        return None, f"it takes longer than {TIMEOUT_S:.0f} s {what}"
 
     def end(self) -> None:
         self._pipe.close()
@@ -175,19 +203,64 @@ class _Worker:
         self._process.join()
 
 
-def _serve(tasks: Sequence[Task], pipe: Connection, parents: Connection, core: int) -> None:
-    """What a worker does: compile what comes through the pipe until its other end is closed."""
+def _death(process: BaseProcess) -> str:
+    """What a candidate did to the process that tried it; empty if that goes on."""
+    process.join(1.0)
+    code = process.exitcode
+    if code is None:
+        return ""
+    if code == -signal.SIGVTALRM:
+        return f"it runs longer than {RUN_S:.0f} s"
+    return f"it crashes: {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
+
+
+def _serve(
+    tasks: Sequence[Task], pipe: Connection, parents: Connection, core: int | None, seed: int
+) -> None:
+    """What a worker does: compile what comes through the pipe, say what became of it, run it once
+    and say that it has; until the other end of the pipe is closed."""
     parents.close()  # so that the end of the parent closes the pipe
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    faulthandler.disable()  # to crash is an answer here
     with suppress(OSError):
-        os.sched_setaffinity(0, {core})
-        os.nice(5)
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+            os.nice(5)
+    trial = _FirstRun(tasks, seed)
     while True:
         try:
             task, choice = pipe.recv()
-            pipe.send(compiled(tasks[task], choice))
+            found = compiled(tasks[task], choice)
+            pipe.send(found)
+            if not found.error:
+                # By the system: what loops for ever never comes back to Python.
+                signal.setitimer(signal.ITIMER_VIRTUAL, RUN_S)
+                error = trial.run(task, found)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                pipe.send(Outcome(error=error))
         except (EOFError, OSError):
             return
+
+
+class _FirstRun:
+    """Runs candidates once."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int):
+        self._tasks, self._seed, self._linker, self._room = tasks, seed, Linker(), Room()
+        self._inputs: tuple[int, list[Array]] = -1, []
+
+    def run(self, task: int, outcome: Outcome) -> str:
+        """Run a candidate on random data; why it cannot be, or nothing."""
+        subject = self._tasks[task]
+        if self._inputs[0] != task:
+            self._inputs = task, random_arrays(legalize(subject.function), self._seed)
+        try:
+            kernel, written = self._linker.kernel(subject, outcome)
+        except DtypelabError as e:
+            return str(e) or type(e).__name__
+        KernelRun(kernel, subject.target, self._inputs[1], written, self._room)()
+        return ""
 
 
 class Linker:

@@ -122,6 +122,11 @@ class Room:
         return [self._block[at : at + n] for at, n in zip(starts, sizes, strict=False)]
 
 
+def _in_large(a: Array) -> Array:
+    """A constant in large pages, unless it is small, or there already."""
+    return _filled(Room().laid([a.nbytes])[0], a) if LARGE <= a.nbytes < LARGE_PAGE // 2 else a
+
+
 class KernelRun:
     """A compiled kernel with its memory, ready to be called again and again.
 
@@ -154,7 +159,7 @@ class KernelRun:
         laid = (room or Room()).laid([*(a.nbytes for a in blank), *scratch])
         self.outputs = [_filled(raw, a) for raw, a in zip(laid, blank, strict=False)]
         rest = iter(inputs)
-        given = [next(rest) if a.array is None else a.array for a in kernel.arguments]
+        given = [next(rest) if a.array is None else _in_large(a.array) for a in kernel.arguments]
         self._kept = [*given, *self.outputs, *laid[len(blank) :], *kernel.tables]
         block: list[int] = []
         loader = loader_of(target)

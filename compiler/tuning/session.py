@@ -206,7 +206,7 @@ class Session:
             cores: to compile on, beside the one that measures; None: the machine compiles.
         """
         tasks = [s.task for s in self.subjects]
-        compilers = Compilers(tasks, cores) if cores is not None else None
+        compilers = Compilers(tasks, cores, self.settings.seed) if cores is not None else None
         try:
             while True:
                 while len(self._waiting) <= self._batch and self._submit(compilers):
