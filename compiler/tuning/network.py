@@ -62,14 +62,15 @@ class NetworkTrial:
 
 @dataclass(frozen=True)
 class NetworkTuning:
-    """What was found: the choice (that of the rules, if nothing was faster), what was tried, and
-    milliseconds without and with it."""
+    """What was found: the choice (that of the rules, if nothing was faster), what was tried,
+    milliseconds without and with it, and whether Ctrl-C ended it early."""
 
     choice: NetworkChoice
     trials: tuple[NetworkTrial, ...]
     default_ms: float
     tuned_ms: float
     seconds: float
+    interrupted: bool = False
 
 
 def alternatives(target: Target) -> Iterator[tuple[str, list[NetworkChoice]]]:
@@ -107,7 +108,8 @@ def choose_network(
         target, threads: as in `build`.
         log: the tuning log; it may be missing.
         seed: of the inputs.
-        budget_s: seconds after which nothing more is tried.
+        budget_s: seconds after which nothing more is tried; the first Ctrl-C ends it, too, and
+            what was found is then confirmed and kept.
         inputs: of the module; by default random ones.
         progress: called after every alternative.
 
@@ -122,25 +124,31 @@ def choose_network(
         arrays = list(inputs) if inputs is not None else network_inputs(default, seed)
         want, kept, seen = _results(default, arrays), NetworkChoice(), {searched.kernels()}
         trials: list[NetworkTrial] = []
-        for _, choices in alternatives(chosen):
-            found = None
-            for more in choices:
-                choice = kept | more
-                if time.perf_counter() - start > budget_s:
-                    break
-                trial, exe = searched.tried(choice, best, arrays, want, seen)
-                if trial is None:
-                    continue
-                trials.append(trial)
-                if progress is not None:
-                    progress(trial)
-                if exe is not None and trial.faster and (found is None or trial.low < found[0].low):
-                    found = trial, exe
-            if found is not None:
-                kept, best = found[0].choice, found[1]
+        interrupted = False
+        try:
+            for _, choices in alternatives(chosen):
+                found = None
+                for more in choices:
+                    if time.perf_counter() - start > budget_s:
+                        break
+                    trial, exe = searched.tried(kept | more, best, arrays, want, seen)
+                    if trial is None:
+                        continue
+                    trials.append(trial)
+                    if progress is not None:
+                        progress(trial)
+                    if exe is None or not trial.faster:
+                        continue
+                    if found is None or trial.low < found[0].low:
+                        found = trial, exe
+                if found is not None:
+                    kept, best = found[0].choice, found[1]
+        except KeyboardInterrupt:
+            interrupted = True
         if best is default:
             ms, _ = in_turns(repeated(default, arrays), repeated(default, arrays), 7)
-            return NetworkTuning(kept, tuple(trials), ms, ms, time.perf_counter() - start)
+            took = time.perf_counter() - start
+            return NetworkTuning(kept, tuple(trials), ms, ms, took, interrupted)
         end = searched.compared(default, best, arrays)
     if end.high < GAIN:  # what was best of several is flattered by that
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -151,7 +159,8 @@ def choose_network(
     else:
         kept = NetworkChoice()
     ms = end.ms if kept != NetworkChoice() else end.before_ms
-    return NetworkTuning(kept, tuple(trials), end.before_ms, ms, time.perf_counter() - start)
+    took = time.perf_counter() - start
+    return NetworkTuning(kept, tuple(trials), end.before_ms, ms, took, interrupted)
 
 
 class _Search:

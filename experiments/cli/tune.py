@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +39,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compiler.target.registry import Target
+    from compiler.tuning.network import NetworkTrial, NetworkTuning
     from compiler.tuning.places import Place
     from compiler.tuning.session import Progress
     from compiler.tuning.tuner import Tuning
+
+WHOLE = 0.25
+"""Share of a budget for what is chosen for the network as a whole."""
+_Shown = Callable[[float, str], None]
 
 
 def _report(context: click.Context, _: click.Parameter, log: str | None) -> None:
@@ -56,7 +63,7 @@ def _report(context: click.Context, _: click.Parameter, log: str | None) -> None
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="S",
-    help="Seconds; 60, unless --trials says when to stop.",
+    help="Seconds; 60, unless --trials says when to stop. A quarter of them is --network's.",
 )
 @click.option(
     "--trials",
@@ -133,10 +140,14 @@ def tune(
         model, load_static(model, arrays), arrays, shapes, calib, config_file, settings
     )
     module = choose_outputs(module, chosen)
-    tuning = _with_bar(module, made_for, place, seconds, trials, seed, transfer, output)
-    network = None
-    if whole and not tuning.interrupted:
-        network = compiler.choose_network(module, made_for, output, seed=seed)
+    with _bar() as bar:
+        tuning = _kernels(
+            bar, module, made_for, place, seconds, trials, seed, transfer, output, whole
+        )
+        network = None
+        if whole and not tuning.interrupted:
+            left = max(0.0, seconds - tuning.seconds)
+            network = _whole(bar, module, made_for, output, seed, left)
     bounds = {} if place else tune_text.of_bounds(tuning.tasks, made_for)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
@@ -151,8 +162,9 @@ def tune(
         records = [asdict(record) for record in tuning.records]
         if network is not None:
             facts["network"] = asdict(network)
+            facts["interrupted"] = network.interrupted
         print_json({**facts, "tasks": tasks, "records": records})
-        return int(tuning.interrupted)
+        return int(facts["interrupted"])
     if tuning.tasks:
         show(tune_text.results(tuning, bounds))
     say(
@@ -169,25 +181,17 @@ def tune(
         say(f"{tuning.resumed} candidates were in {output} and have not been measured again")
     if not learns():
         say("ranked without learning from what was measured: pip install 'dtypelab[tune]'")
-    if tuning.interrupted:
+    interrupted = tuning.interrupted or (network is not None and network.interrupted)
+    if interrupted:
         say("interrupted: all candidates are in the log, and the same command goes on from there")
-    return int(tuning.interrupted)
+    return int(interrupted)
 
 
-def _with_bar(
-    module: Any,
-    target: Target,
-    place: Place | None,
-    budget: float,
-    trials: int | None,
-    seed: int,
-    transfer: Sequence[str],
-    output: str,
-) -> Tuning:
-    """Tune with a bar on a terminal's stderr, and without one elsewhere."""
+@contextmanager
+def _bar() -> Iterator[_Shown]:
+    """A bar on a terminal's stderr, and none elsewhere: what shows a share of all and a text."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     columns = (
@@ -197,21 +201,63 @@ def _with_bar(
         TextColumn("{task.fields[s]}"),
     )
     # Drawn between measurements only: a thread that redraws would be measured with them.
-    with Bar(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, auto_refresh=False, disable=hidden) as bar:
         task = bar.add_task("", total=1.0, s="")
-
-        def progress(p: Progress) -> None:
-            done = p.seconds / p.budget_s
-            if p.limit:
-                done = max(done, p.tried / p.limit)
-            state = f"{p.tried} candidates, {p.faster} workloads faster"
-            if p.default_ms:
-                gain = p.default_ms / p.best_ms
-                state += f", {p.default_ms:.3f} -> {p.best_ms:.3f} ms ({gain:.2f}x)"
-            state += f"; {p.workload.partition('(')[0]} {1 / p.best:.2f}x"
-            bar.update(task, completed=min(done, 1.0), s=printable(state), refresh=True)
-
-        tuning: Tuning = compiler.tune(
-            module, target, budget, seed, output, progress, trials, place, transfer
+        yield lambda done, s: bar.update(
+            task, completed=min(done, 1.0), s=printable(s), refresh=True
         )
+
+
+def _kernels(
+    show: _Shown,
+    module: Any,
+    target: Target,
+    place: Place | None,
+    budget: float,
+    trials: int | None,
+    seed: int,
+    transfer: Sequence[str],
+    output: str,
+    whole: bool,
+) -> Tuning:
+    """Tune the kernels; of a budget for the whole network, too, a share is left."""
+    share = 1 - WHOLE if whole else 1.0
+
+    def progress(p: Progress) -> None:
+        done = p.seconds / p.budget_s
+        if p.limit:
+            done = max(done, p.tried / p.limit)
+        state = f"{p.tried} candidates, {p.faster} workloads faster"
+        if p.default_ms:
+            gain = p.default_ms / p.best_ms
+            state += f", {p.default_ms:.3f} -> {p.best_ms:.3f} ms ({gain:.2f}x)"
+        state += f"; {p.workload.partition('(')[0]} {1 / p.best:.2f}x"
+        show(share * min(done, 1.0), state)
+
+    tuning: Tuning = compiler.tune(
+        module, target, share * budget, seed, output, progress, trials, place, transfer
+    )
     return tuning
+
+
+def _whole(
+    show: _Shown, module: Any, target: Target, output: str, seed: int, budget: float
+) -> NetworkTuning:
+    """Try what may be chosen for the network, in the seconds that are left."""
+    from compiler.tuning.network import alternatives
+
+    seen, every = 0, sum(len(choices) for _, choices in alternatives(target))
+    start = time.perf_counter()
+
+    def progress(t: NetworkTrial) -> None:
+        nonlocal seen
+        seen += 1
+        done = max(seen / every, (time.perf_counter() - start) / max(budget, 1e-9))
+        gain = t.reason or f"{t.before_ms / t.ms:.2f}x"
+        show(1 - WHOLE * (1 - min(done, 1.0)), f"the network as a whole: {t.choice}: {gain}")
+
+    network: NetworkTuning = compiler.choose_network(
+        module, target, output, seed=seed, budget_s=budget, progress=progress
+    )
+    return network

@@ -235,6 +235,24 @@ def test_rules_stay_where_nothing_is_faster(
     assert 3 <= len(tuning.trials) < every  # those that change no kernel are not tried
 
 
+def test_ctrl_c_ends_the_search_and_keeps_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stopped(trial: network.NetworkTrial) -> None:
+        if trial.choice != APART:
+            raise KeyboardInterrupt
+
+    log = tmp_path / "log.jsonl"
+    timed(monkeypatch, lambda exe: 10.0 / len(exe.kernels))
+    groups = [("fusion", [APART]), ("layouts", [BLOCKS, NetworkChoice({"FuseOps.max_depth": 2})])]
+    monkeypatch.setattr(network, "alternatives", lambda target: iter(groups))
+    done = choose_network(net(), log=log, progress=stopped)
+    assert done.interrupted
+    assert [t.choice for t in done.trials] == [APART, APART | BLOCKS]
+    assert done.choice == APART
+    assert [r.choice for r in read_networks(log)] == [APART]
+
+
 def test_other_results_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """However fast they are."""
     results, first = network._results, []
