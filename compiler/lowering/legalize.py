@@ -12,14 +12,22 @@ from compiler.errors import ConfigError, LoweringError
 from compiler.ir.draws import drawn
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.lowering.rounding_sites import place_roundings
+from compiler.op.facts import IntegerForm
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import PassContext
+from compiler.passes.rewrite import op_of
 from compiler.symbolic import Dim, Index, IntLike
 from compiler.tensor.builder import LEAST_SKIPPED, PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, Gather, walk
 from compiler.tensor.stmt import PrimFunc, stores
+from compiler.types.dtypes import FLOAT32
 from compiler.types.tensor_types import TensorType
 
+FAR = "far_below"
+"""Attribute of loop nests: they add a constant that makes exp of some sums subnormal."""
+NEAREST, FARTHEST = 80.0, 150.0
+"""How far below others a number is whose exp may be subnormal: exp(-87.3) is the least that is not,
+exp(-103.3) the least that is."""
 ROOM = "room"
 """Attribute of primitive functions: see legalize."""
 
@@ -87,7 +95,8 @@ def legalize(f: Function) -> Legalized:
                 raise LoweringError(f"{op.name} lowers to {o!r}, but its type is {want}")
         if len(outputs) == 1:
             buffers[b.var] = outputs[0]
-    func = builder.finish(outputs, {"operators": operators})
+    attrs = {"operators": operators} | ({FAR: True} if _far_below(f) else {})
+    func = builder.finish(outputs, attrs)
     for k, shape in f.attrs.get(ROOM, ()):
         if (held := buffers.get(f.params[k])) is not None:
             _widen(held, shape, func)
@@ -110,6 +119,23 @@ def known_finite(a: Atom) -> bool | None:
     if isinstance(a, Constant) and a.dtype.lane:
         return bool(np.isfinite(a.data).all())
     return None
+
+
+def _far_below(f: Function) -> bool:
+    """Whether what a softmax is of has a constant added that makes some of its numbers subnormal:
+    their exp is, where others are near to 0."""
+    calls = [b.value for b in f.bindings if isinstance(b.value, Call)]
+    form_of = {c: op.integer_form for c in calls if (op := op_of(c)) is not None}
+    if IntegerForm.SOFTMAX not in form_of.values():
+        return False
+    added = (
+        a.data
+        for c, form in form_of.items()
+        if form is IntegerForm.SUM
+        for a in c.args
+        if isinstance(a, Constant) and a.dtype == FLOAT32
+    )
+    return any(bool(((c > -FARTHEST) & (c < -NEAREST)).any()) for c in added)
 
 
 def _infinite(a: Atom) -> bool:

@@ -26,7 +26,7 @@ from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
 from compiler.lowering.custom_dtypes import uses_custom
-from compiler.lowering.legalize import Legalized
+from compiler.lowering.legalize import FAR, Legalized
 from compiler.passes.pipeline import run
 from compiler.runtime.beside import Beside
 from compiler.runtime.loader import loader_of
@@ -117,7 +117,8 @@ class KernelSource:
         given = {stage: choice.to_json() for stage, choice in self._choices.items()}
         constant = [k for k, b in enumerate(f.params) if b in self._constants]
         stages = [s.stage for s in stores(f.body)]
-        facts = json.dumps([constant, stages, given, self._arranged], sort_keys=True)
+        marks = [FAR] if f.attrs.get(FAR) else []
+        facts = json.dumps([constant, stages, given, self._arranged, *marks], sort_keys=True)
         return cache.key(self._target, "unscheduled", program_text(f), facts)
 
     def scheduled(self) -> Scheduled:

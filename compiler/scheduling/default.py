@@ -102,8 +102,12 @@ def schedule_default(
     def arrange(tile: PrimFunc) -> None:
         _arrange(tile, target, constants, dict(left), whole, watcher)
 
+    def by_rules(tile: PrimFunc) -> None:
+        _arrange(tile, target, constants, {}, Sketch(), None)
+
     cache = target.architecture.caches.next if not choices else whole.rows
-    if not cache or not tile_rows(f, cache, arrange):
+    spare = by_rules if target.architecture.slow_subnormals else None
+    if not cache or not tile_rows(f, cache, arrange, spare):
         arrange(f)
     elif watcher is not None:
         watcher.by_rows()

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.lowering.legalize import FAR
 from compiler.scheduling.nests import nest
 from compiler.scheduling.row_cuts import Tiling, cut
 from compiler.scheduling.same_memory import same_memory
+from compiler.scheduling.sandwiched import put, sandwiched
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Buffer, Expr, Load, index_vars, rewrite, subst
@@ -40,10 +42,12 @@ def tile_rows(
     f: PrimFunc,
     cache: int,
     arrange: Callable[[PrimFunc], None],
+    by_rules: Callable[[PrimFunc], None] | None = None,
 ) -> bool:
     """Let `f`, in place, compute tiles of rows, each scheduled by `arrange`; False: it is left as
     it is, for it is not made of several reductions over the same rows, or of one tile only. The
-    temporaries of a tile are of at most `cache` bytes, or of few rows."""
+    temporaries of a tile are of at most `cache` bytes, or of few rows. `by_rules` schedules what
+    spares products of subnormal numbers (see `sandwiched`); None: these are quick."""
     if sum(x.init is not None for x in stores(f.body)) < 2:
         return False
     shared = shared_rows(f)
@@ -52,7 +56,12 @@ def tile_rows(
     parts: list[tuple[PrimFunc, Tiling]] = []
     for t in cut(shared, cache):
         tile = _one_tile(f, shared, t)
+        quick = sandwiched(tile) if by_rules is not None and f.attrs.get(FAR) else None
         arrange(tile)
+        if quick is not None and by_rules is not None:
+            by_rules(quick.look)
+            by_rules(quick.func)
+            put(tile, quick)
         if tile.packed or any(_gathered(tile.body, b) for b in (*tile.temps, tile.params[-1])):
             return False
         parts.append((tile, t))

@@ -50,6 +50,7 @@ class Architecture:
         unrolled: reduction steps in the body of an innermost loop; 0: as schedules like.
         vectors_at_once: vectors in the body of a loop over elements, of which there is a known
             number, that are computed by few operations.
+        slow_subnormals: whether products of subnormal numbers take many times as long as others.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
     """
 
@@ -70,6 +71,7 @@ class Architecture:
     unrolled: int = 0
     row_copies: bool = False
     vectors_at_once: int = 1
+    slow_subnormals: bool = False
     more: tuple[str, ...] = ()
 
     @property
@@ -90,6 +92,7 @@ X86_64 = Architecture(
     flags=("sse2",),
     more=("avx512bw", "avx512vl", "avx512dq", "f16c"),
     vector_constraint="v",
+    slow_subnormals=True,
     pause=("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
 )  # fmt: skip
 AARCH64 = Architecture(
