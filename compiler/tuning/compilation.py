@@ -39,7 +39,7 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.packed_arrays import aligned_empty, pack_into
 from compiler.tuning.features import Report, report_of
-from compiler.tuning.measure import KernelRun, Room, random_arrays
+from compiler.tuning.kernel_run import KernelRun, Room, random_arrays
 from compiler.tuning.tasks import Task
 from compiler.types.dtypes import Array
 
