@@ -382,12 +382,13 @@ def compile_program(
 ) -> Program:
     """What a loader makes an executable of, for a target that may be another machine than this
     (see `Target.anywhere`): code and constants of `main`, which has no control flow. Its entry
-    point is `compiled`, or left as text, for those who make something else of that.
+    point is `compiled`, or left as text, for those who make something else of that. What calls the
+    code may be no process of ours: it uses no features that one has to ask its system for.
 
     Raises:
         LoweringError, InputError, UnsupportedError: as `build`.
     """
-    chosen = Target.anywhere(target) if isinstance(target, str) else target
+    chosen = (Target.anywhere(target) if isinstance(target, str) else target).unasked
     chosen.refuse_accelerator("programs that stand alone")
     refuse_outside(mod, "part of a program that stands alone")
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)

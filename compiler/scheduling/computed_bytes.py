@@ -7,16 +7,18 @@ for zero in x' and w', and n terms,
 
 modulo 2^32, as int32 sums are: not a bit of a result differs. Sums of x' are one a row, those of w'
 one a column. Operands are copied where that adds a number, or to fill the reduction up to whole dot
-products with zeros.
+products with zeros. Where a target multiplies matrices (see
+`matrix_products`), bytes stay as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compiler.scheduling import Schedule
+from compiler.scheduling.matrix_products import product_of, worth_copies
 from compiler.scheduling.nests import nest
 from compiler.scheduling.select import consumer
 from compiler.scheduling.tile import index_vars_of, is_product, keeps_order, stride_of
@@ -44,14 +46,27 @@ def for_dot_products(s: Schedule, target: Target, constants: Collection[Buffer] 
         found = None if more else _operands(store, path)
         if found is None or any(o.load.buffer in constants for o in found):
             continue
-        wanted = list(zip(found, dot.operand_dtypes, strict=True))
+        dtypes, steps = _taken(store, path, found, target) or (dot.operand_dtypes, dot.steps)
+        wanted = list(zip(found, dtypes, strict=True))
         terms = path[-1].extent.const
-        if all(not o.zero and o.load.dtype == d for o, d in wanted) and terms % dot.steps == 0:
+        if all(not o.zero and o.load.dtype == d for o, d in wanted) and terms % steps == 0:
             continue
         if store.buffer in s.func.params or consumer(s, store) is None:
             s.accumulate_apart(stage)
-        x, w = (_stored(s, stage, o, d, dot.steps) for o, d in wanted)
-        _multiply(s, stage, x, w, dot.steps, target.vector_bytes // 4)
+        x, w = (_stored(s, stage, o, d, steps) for o, d in wanted)
+        _multiply(s, stage, x, w, steps, target.vector_bytes // 4)
+
+
+def _taken(
+    store: Store, path: Sequence[For], found: tuple[_Operand, _Operand], target: Target
+) -> tuple[list[DType], int] | None:
+    """The dtypes that instructions on matrices multiply, those that the operands have, and how many
+    steps of the reduction they take; None: they do not compute this, or mostly zeros."""
+    x, w = (o.load for o in found)
+    product = product_of(store, path, x, w, target)
+    if product is None or not worth_copies(product) or 2 * product.depth < product.by.steps:
+        return None
+    return [x.dtype, w.dtype], product.by.steps
 
 
 @dataclass

@@ -19,6 +19,7 @@ from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.gathered import read_where_picked
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
+from compiler.scheduling.matrix_tiles import schedule_matrices
 from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.row_tiles import tile_rows
 from compiler.scheduling.rules import scheduled_by_rule
@@ -134,6 +135,10 @@ def _arrange(
         chosen = left.get(stage)
         tile_chosen = isinstance(chosen, TileChoice)
         if not tile_chosen and (taken := schedule_groups(s, stage, target, constants)):
+            done |= taken
+            continue
+        if taken := schedule_matrices(s, stage, target, constants):
+            left.pop(stage, None)  # of a log from before there were matrices
             done |= taken
             continue
         tile = rule_tile(s, stage, target, constants)

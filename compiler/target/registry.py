@@ -11,6 +11,7 @@ from typing import Any
 from compiler.errors import UnsupportedError, unknown
 from compiler.target.accelerator import KIND, Design
 from compiler.target.cpus import GENERIC, TRIPLES, Architecture, architecture, cpus
+from compiler.target.granted import TILES, tiles_granted
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class Target:
     `llvm -mtriple=wasm32`. `accel -block=16` is a simulated accelerator beside this machine, which
     runs what that lacks (see `compiler.target.accelerator`).
 
+    Features that a process has to ask its system for (x86's tiles, `amx-tile` and `amx-int8`) are
+    this machine's only if the system grants them, and no other machine's.
+
     Attributes:
         text: as written.
         triple: LLVM target triple.
@@ -146,6 +150,17 @@ class Target:
                 f"target {self.text!r} is simulated in this process, and {what} cannot be made for "
                 "it: name a CPU"
             )
+
+    @property
+    def unasked(self) -> Target:
+        """The same without features that a process has to ask its system for: for code that stands
+        alone."""
+        asked = sorted(f for f in self.enabled if f.startswith(TILES))
+        if not asked:
+            return self
+        flags = [self.features] if self.features else []
+        off = ",".join([*flags, *(f"-{f}" for f in asked)])
+        return replace(self, features=off, enabled=self.enabled - {*asked})
 
     @property
     def machine(self) -> tuple[str, str, str, str]:
@@ -243,6 +258,8 @@ def _host() -> Target:
     import llvmlite.binding as llvm
 
     features: dict[str, Any] = dict(llvm.get_host_cpu_features())
+    if not any(features.get(f) for f in features if f.startswith(TILES)) or not tiles_granted():
+        features |= {f: False for f in features if f.startswith(TILES)}
     flat = ",".join(f"{'+' if v else '-'}{f}" for f, v in sorted(features.items()))
     on = frozenset(f for f, v in features.items() if v)
     return Target(
@@ -309,7 +326,7 @@ def _checked(t: Target) -> Target:
             f"target {t.text!r}: -runner names what runs code for another machine, and this is "
             "for this one: leave it out"
         )
-    return t
+    return t.unasked if t.elsewhere else t
 
 
 def _switched(t: Target, attributes: str) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
@@ -28,6 +28,14 @@ Emit = Callable[..., Any]
 of `compiler.target.emit`."""
 
 
+class Rows(NamedTuple):
+    """A matrix in memory: its address, and the bytes from one row to the next, in the terms of a
+    backend."""
+
+    address: Any
+    step: Any
+
+
 @dataclass(eq=False)
 class Intrinsic:
     """One tensor intrinsic.
@@ -47,6 +55,11 @@ class Intrinsic:
         widens: whether it widens bytes to int16, so that data stored as int16 are multiplied more
             quickly.
         data_bits: low bits of the data that a dot product multiplies; 0: all.
+        rows: of an instruction on registers that hold matrices: placeholder of an operand in memory
+            (or of the result, if it is stored there) -> the loop over its rows, whose elements are
+            neighbours. `emit` gets `Rows` of it; for an operand in a register, what gave the
+            register (as the accumulator is), and returns what its own holds. A result in memory
+            takes the accumulator's place. None: operands are vectors.
     """
 
     name: str
@@ -59,6 +72,7 @@ class Intrinsic:
     features: tuple[str, ...] = ()
     widens: bool = False
     data_bits: int = 0
+    rows: Mapping[str, str] | None = None
     vars: dict[str, Var] = field(init=False)
     pattern: Store = field(init=False)
 

@@ -52,7 +52,13 @@ from compiler.transform.channel_blocks import (
     placed,
     shuffles,
 )
-from compiler.transform.layout_rules import OpLayout, default_rule, is_mean, layout_rule
+from compiler.transform.layout_rules import (
+    OpLayout,
+    default_rule,
+    is_mean,
+    layout_rule,
+    usual_block,
+)
 from compiler.types.tensor_types import TensorType
 
 ANY_LAYOUT = "any_layout"
@@ -61,7 +67,7 @@ ANY_LAYOUT = "any_layout"
 
 class AlterOpLayout(FunctionPass):
     """Rewrites convolutions to blocked layouts, by default as many channels a block as a vector of
-    the target has 32-bit lanes.
+    the target has 32-bit lanes, or as its products of matrices take (see `usual_block`).
 
     The PassContext's option "AlterOpLayout.block" gives another number, e.g. 4 for NCHW4c.
 
@@ -82,7 +88,8 @@ class AlterOpLayout(FunctionPass):
         block = ctx.config.get("AlterOpLayout.block", 0)
         if not isinstance(block, int) or block < 0 or block == 1:
             raise InputError(f"AlterOpLayout.block must be a number of channels, not {block!r}")
-        return _Layouts(f, block or self.target.block, self.target).run()
+        calls = [b.value for b in f.bindings if isinstance(b.value, Call)]
+        return _Layouts(f, block or usual_block(calls, self.target), self.target).run()
 
 
 class _Layouts:

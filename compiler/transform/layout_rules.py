@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.errors import InputError
+from compiler.ir.expr import Call, tensor_type
 from compiler.op.attribute_types import declared
 from compiler.op.facts import Moves
 from compiler.op.library import get_op
 from compiler.op.nn.conv import CONV2D
 from compiler.op.opdef import Fusion, OpDef
-from compiler.target.intrinsics import for_target
+from compiler.target.intrinsics import for_target, matrix_steps
 from compiler.target.registry import Target
-from compiler.types.dtypes import UINT8
+from compiler.types.dtypes import INT8, UINT8
 from compiler.types.tensor_types import TensorType
 
 
@@ -91,6 +92,27 @@ def default_rule(
     if channels <= 4 and not depthwise:
         return OpLayout(4 if data.dtype.is_integer and not _by_rows(attrs, types) else 1, lanes, 4)
     return OpLayout(lanes, lanes, steps)
+
+
+def usual_block(calls: Sequence[Call], target: Target) -> int:
+    """Channels of a block, unless something else is asked for: as many as the target's products of
+    matrices multiply at a time, if all convolutions among `calls` are of bytes and fill such
+    blocks; else as a vector has 32-bit lanes."""
+    steps = matrix_steps(target)
+    ops = [(c.op, c) for c in calls if isinstance(c.op, OpDef)]
+    found = [c for op, c in ops if layout_rule(op.name, target) is default_rule]
+    fill = bool(steps and found) and all(_fills(c, steps) for c in found)
+    return steps if fill else target.block
+
+
+def _fills(c: Call, block: int) -> bool:
+    """Whether a convolution is of bytes, and fills blocks; its data may be of few channels."""
+    data, weight = (tensor_type(a) for a in c.args[:2])
+    held, made = data.shape[1], weight.shape[0]
+    if not isinstance(held, int) or not isinstance(made, int) or c.attrs.groups != 1:
+        return False
+    whole = made % block == 0 and (held <= 4 or held % block == 0)
+    return whole and {data.dtype, weight.dtype} <= {INT8, UINT8}
 
 
 def _fewest_steps(target: Target) -> int:

@@ -79,6 +79,7 @@ def alone(
         ConfigError: the choice does not fit.
         LoweringError: the code is rejected.
     """
+    target = target.unasked  # what runs it there may be no process that asks
     legal = legalize(function)
     key = workload_key(legal.func, target)
     where = (str(target), target.isa, machine_cpu())

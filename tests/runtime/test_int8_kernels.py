@@ -14,7 +14,7 @@ from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dim
 
 TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
-DOTS = ("vpdpbusd", "pmaddwd")
+DOTS = ("vpdpbusd", "tdpb", "pmaddwd")
 
 
 def available() -> list[str]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from compiler.codegen.llvm.accesses import Accesses
 from compiler.codegen.llvm.addresses import Addresses, SizeSums
 from compiler.codegen.llvm.lockstep import in_lockstep
+from compiler.codegen.llvm.matrices import write_matrix
 from compiler.codegen.llvm.scalars import Scalars
 from compiler.codegen.llvm.scope import Scope
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
@@ -67,6 +68,8 @@ class Statements:
         extent, self.tasks = parallel_tasks(s)
         if extent is not None:
             params += ["i64 %begin", "i64 %end"]
+        for b in dict.fromkeys(b for b, *_ in accesses([s]) if b.scope == "local"):
+            self.scope.cursor[b] = (self._on_stack(b), {})
         self._statements([s])
         head = f"define void @{symbol}({', '.join(params)}) nounwind {{"
         text = "\n".join(
@@ -279,8 +282,6 @@ class Statements:
         self._statements(s.body)
         values = [v for (b, _, _), v in self.scope.regs.items() if b in s.watched]
         unsure = self._any_nan(values)
-        for b in {b for b, *_ in accesses(s.again) if b.scope == "local"}:
-            self.scope.cursor[b] = (self._on_stack(b), {})
         again, rest, done = (e.fresh(n)[1:] for n in ("again", "rest", "done"))
         e.lines += [f"  br {unsure}, label %{again}, label %{rest}"]
         ends = []
@@ -391,6 +392,9 @@ class Statements:
             for _ in self._points(s, it.out_lanes):
                 self._store(st)
             self.scope.lanes = saved
+            return
+        if it.rows is not None:
+            write_matrix(self.scope, self.addresses, s, emit)
             return
         flat = self.addresses.flat_of(st.buffer, st.idx)
         acc: Val | None = None

@@ -38,11 +38,24 @@ def any_registered() -> bool:
     return bool(_registered)
 
 
+def registered_for(target: Target) -> list[Intrinsic]:
+    """Those of `for_target` that come from outside the package."""
+    return [i for i in reversed(_registered) if set(i.features) <= target.enabled]
+
+
 def for_target(target: Target) -> list[Intrinsic]:
     """The intrinsics whose CPU features `target` has, best first; the generic ones are always
     last."""
     every = [*reversed(_registered), *_OWN]
     return [i for i in every if set(i.features) <= target.enabled]
+
+
+def matrix_steps(target: Target) -> int:
+    """Neighbouring bytes of a row of data that the target's instructions for products of matrices
+    multiply; 0: it has none."""
+    found = (i for i in for_target(target) if i.rows is not None and i.emitter(target.kind))
+    products = (i for i in found if len(i.operand_dtypes) == 2)
+    return next((i.loops["k"] * i.loops["i"] for i in products), 0)
 
 
 def named_intrinsics() -> dict[str, Intrinsic]:

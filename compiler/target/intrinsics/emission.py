@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from compiler.target.emit import Emitter, Val, llvm_type
 from compiler.tensor.expr import loads
-from compiler.tensor.intrinsic import Intrinsic
+from compiler.tensor.intrinsic import Intrinsic, Rows
 from compiler.tensor.naming import buffers
 from compiler.tensor.printer import primfunc_text
 from compiler.tensor.stmt import Intrin, PrimFunc, walk_stmts
@@ -35,11 +36,24 @@ def _emitted(it: Intrinsic) -> str:
         rows = math.prod(it.loops.values()) // n
         return [Val(f"%{name}{k}", llvm_type(dtype), n) for k in range(rows)]
 
+    if it.rows is not None:
+        out = emit(e, *_operands(it))
+        return "\n".join([*e.decls.values(), *e.lines, str(out)])
     dtypes = {x.buffer.name: x.dtype for x in loads(it.pattern.value)}
     acc = values("acc", it.pattern.buffer.dtype, it.out_lanes)[:1]
     given = [values(n, dtypes[n], lanes) for n, lanes in it.lanes.items()]
     out = emit(e, acc[0] if it.pattern.update else None, *given)
     return "\n".join([*e.decls.values(), *e.lines, str(out), str(it.order)])
+
+
+def _operands(it: Intrinsic) -> list[Any]:
+    """Placeholders for what `emit` is given of an instruction on matrices."""
+    assert it.rows is not None
+    names = [it.pattern.buffer.name, *it.lanes]
+    rows = {n: Rows(Val(f"%{n}", "ptr"), Val(f"%{n}.step", "i64")) for n in it.rows}
+    first = it.pattern.update or names[0] in rows
+    given = [rows.get(n) or Val(f"%{n}", "x86_amx") for n in names]
+    return [given[0] if first else None, *given[1:]]
 
 
 def program_text(f: PrimFunc) -> str:

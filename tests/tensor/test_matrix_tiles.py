@@ -1,0 +1,222 @@
+"""Products of bytes by instructions on tiles: the same bits as without them, their text, and that
+they are left out where the process may not use them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensor_support import interpret
+
+import compiler
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.target import registry
+from compiler.target.cpus import cpus
+from compiler.target.granted import tiles_granted
+from compiler.target.intrinsics import for_target, named_intrinsics
+from compiler.target.intrinsics.emission import emitted, program_text
+from compiler.target.intrinsics.x86_tiles import INTRINSICS
+from compiler.target.registry import Target
+from compiler.tensor.parser import parse_primfunc
+
+HERE = Target.parse("llvm")
+needs_tiles = pytest.mark.skipif(
+    "amx-int8" not in HERE.enabled, reason="this CPU has no AMX, or Linux does not grant it"
+)
+WITHOUT = "llvm -mattr=-amx-int8"
+
+
+def weights_of(rng: np.random.Generator, units: int, inputs: int) -> np.ndarray:
+    return rng.integers(-128, 128, (units, inputs)).astype(np.int8)
+
+
+def dense(
+    rows: tuple[int, ...], units: int, inputs: int, dtype: str, after: str, seed: int = 0
+) -> tuple[IRModule, np.ndarray]:
+    """A dense layer over bytes, and what follows it."""
+    rng = np.random.default_rng(seed)
+    b = FunctionBuilder()
+    x = b.param("x", (*rows, inputs), dtype)
+    w = b.const(weights_of(rng, units, inputs))
+    y = b.call("nn.dense", x, w, out_dtype="int32")
+    scale = rng.uniform(1e-4, 3e-3, units).astype(np.float32)
+    if after == "requantize":
+        y = b.call("qnn.requantize", y, b.const(scale), axis=len(rows), output_zero_point=3,
+                   out_dtype="uint8")  # fmt: skip
+    elif after == "add":
+        y = b.call("qnn.dequantize", y, b.const(scale), axis=len(rows))
+        y = b.call("nn.gelu" if seed % 2 else "nn.relu", b.call("add", y, y))
+    data = rng.integers(0, 256, (*rows, inputs)).astype(np.uint8).view(dtype)
+    return IRModule({"main": b.finish(y)}), data
+
+
+def matmul(
+    batch: tuple[int, ...], m: int, n: int, k: int, dtypes: tuple[str, str], seed: int
+) -> tuple[IRModule, list[np.ndarray]]:
+    """A product of two computed matrices of bytes."""
+    rng = np.random.default_rng(seed)
+    b = FunctionBuilder()
+    x, y = b.param("x", (*batch, m, k), dtypes[0]), b.param("y", (*batch, k, n), dtypes[1])
+    z = b.call("nn.matmul", x, y, out_dtype="int32")
+    shapes = ((*batch, m, k), (*batch, k, n))
+    data = [
+        rng.integers(0, 256, s).astype(np.uint8).view(d)
+        for s, d in zip(shapes, dtypes, strict=True)
+    ]
+    return IRModule({"main": b.finish(z)}), data
+
+
+@needs_tiles
+@pytest.mark.parametrize(
+    "count",
+    [1, pytest.param(40, marks=pytest.mark.thorough), pytest.param(400, marks=pytest.mark.slow)],
+)
+def test_dense_layers_of_all_shapes_give_the_same_bits(count: int) -> None:
+    tiled: list[bool] = []
+
+    @settings(
+        max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        st.tuples(st.integers(16, 90)) | st.tuples(st.integers(1, 3), st.integers(16, 70)),
+        st.integers(16, 100), st.sampled_from([64, 128, 192, 320]),
+        st.sampled_from(["uint8", "int8"]), st.sampled_from(["", "requantize", "add"]),
+        st.integers(0, 99), st.sampled_from([1, 2]),
+    )  # fmt: skip
+    def check(
+        rows: tuple[int, ...], units: int, inputs: int, dtype: str, after: str, seed: int, n: int
+    ) -> None:
+        mod, data = dense(rows, units, inputs, dtype, after, seed)
+        exe = compiler.build(mod, threads=n)
+        tiled.append("tdpb" in exe.as_text())
+        assert exe(data).tobytes() == compiler.build(mod, target=WITHOUT)(data).tobytes()
+        if not after:
+            weights = weights_of(np.random.default_rng(seed), units, inputs).astype(np.int32)
+            assert np.array_equal(exe(data), data.astype(np.int32) @ weights.T)
+
+    check()
+    assert all(tiled)
+
+
+@needs_tiles
+@pytest.mark.parametrize("count", [1, pytest.param(30, marks=pytest.mark.thorough)])
+def test_products_of_computed_matrices_give_the_same_bits(count: int) -> None:
+    tiled: list[bool] = []
+    of_bytes = st.sampled_from(["uint8", "int8"])
+
+    @settings(
+        max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        st.sampled_from([(), (3,), (1, 2)]), st.integers(32, 70), st.integers(16, 70),
+        st.sampled_from([64, 128]) | st.integers(1, 150), st.tuples(of_bytes, of_bytes),
+        st.integers(0, 99),
+    )  # fmt: skip
+    def check(
+        batch: tuple[int, ...], m: int, n: int, k: int, dtypes: tuple[str, str], seed: int
+    ) -> None:
+        mod, data = matmul(batch, m, n, k, dtypes, seed)
+        exe = compiler.build(mod)
+        tiled.append("tdpb" in exe.as_text())
+        assert tiled[-1] == (k >= 32)
+        want = np.matmul(*(x.astype(np.int32) for x in data))
+        assert np.array_equal(exe(*data), want)
+
+    check()
+    assert any(tiled)
+
+
+@needs_tiles
+@pytest.mark.thorough
+def test_features_can_be_switched_off() -> None:
+    mod, data = dense((40,), 48, 64, "uint8", "requantize")
+    want = compiler.build(mod)(data)
+    for off in (WITHOUT, "llvm -mattr=-amx-tile", "llvm -mcpu=cascadelake"):
+        exe = compiler.build(mod, target=off)
+        assert "tdpb" not in exe.as_text()
+        assert exe(data).tobytes() == want.tobytes()
+    exe = compiler.build(mod, target="llvm -mcpu=sapphirerapids")
+    assert "tdpbusd" in exe.as_text()
+    assert exe(data).tobytes() == want.tobytes()
+
+
+@needs_tiles
+@pytest.mark.thorough
+def test_few_rows_columns_or_steps_take_dot_products() -> None:
+    for rows, units, inputs in ((15, 32, 64), (32, 15, 64), (32, 32, 63), (32, 32, 96)):
+        mod, data = dense((rows,), units, inputs, "uint8", "")
+        exe = compiler.build(mod)
+        assert "tdpb" not in exe.as_text()
+        assert np.array_equal(exe(data), compiler.evaluate(mod, data))
+
+
+@needs_tiles
+@pytest.mark.thorough
+def test_programs_that_stand_alone_do_without(tmp_path: Path) -> None:
+    mod, data = dense((40,), 48, 64, "uint8", "requantize")
+    made = compiler.export(mod, "llvm", tmp_path / "net")
+    assert b"tilerelease" not in made.library.read_bytes()
+    held = compiler.load(made.library)
+    assert "amx-int8" not in held.target.enabled
+    assert held(data).tobytes() == compiler.build(mod)(data).tobytes()
+
+
+def test_targets_of_code_that_stands_alone_have_no_tiles() -> None:
+    cpu = cpus()["sapphirerapids"]
+    here = Target("llvm", "x86_64-unknown-linux-gnu", cpu.name, cpu.flags, cpu.features)
+    alone = here.unasked
+    assert here.enabled - alone.enabled == {"amx-tile", "amx-int8"}
+    assert alone.features.endswith(",-amx-int8,-amx-tile")
+    assert alone.unasked is alone
+    assert not any(i in for_target(alone) for i in INTRINSICS)
+
+
+def test_what_the_system_refuses_is_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry._host.cache_clear()
+    try:
+        monkeypatch.setattr(registry, "tiles_granted", lambda: False)
+        found = registry.host()
+        assert not any(f.startswith("amx-") for f in found.enabled)
+        assert "+amx-" not in found.features
+    finally:
+        monkeypatch.undo()
+        registry._host.cache_clear()
+
+
+@needs_tiles
+def test_threads_that_were_there_may_use_tiles() -> None:
+    assert tiles_granted()
+    assert tiles_granted()  # asking again is no mistake
+
+
+def golden(name: str, text: str) -> None:
+    path = Path(__file__).with_name("golden") / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_the_text_of_the_instructions() -> None:
+    golden("x86_tiles.txt", "\n\n".join(f"{i.name}:\n{emitted(i)}" for i in INTRINSICS) + "\n")
+
+
+def test_their_names_are_known_to_texts() -> None:
+    assert {i.name for i in INTRINSICS} <= {*named_intrinsics()}
+
+
+@needs_tiles
+@pytest.mark.thorough
+def test_scheduled_loops_mean_the_same_and_read_back() -> None:
+    mod, data = dense((18,), 17, 64, "uint8", "")
+    (kernel,) = compiler.build(mod).program.kernels
+    func = kernel.func
+    assert str(func).count("tdpbusd<") == 2
+    again = parse_primfunc(str(func), named_intrinsics())
+    assert program_text(again) == program_text(func)
+    weights = weights_of(np.random.default_rng(0), 17, 64)
+    want = data.astype(np.int32) @ weights.astype(np.int32).T
+    assert np.array_equal(interpret(func, [data, weights, want * 0]), want)
