@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,9 +12,12 @@ import numpy as np
 from compiler.codegen.llvm import jit
 from compiler.errors import UnsupportedError
 from compiler.runtime.kernels import aligned_copy
+from compiler.target.emit import Emitter, Val
+from compiler.target.intrinsics import named_intrinsics
 from compiler.target.registry import Target
 from compiler.types.names import digest
 
+X86_TILES, TILE_OF_ZEROS = (named_intrinsics()[name] for name in ("tdpbusd", "tilezero"))
 _TURNS = 40_000
 """Long enough that the microsecond which a call costs is under one percent of the time."""
 
@@ -34,6 +38,8 @@ def peak(target: Target) -> Peak:
         UnsupportedError: it has neither a dot product nor a fused multiply-add.
     """
     width = target.vector_bytes
+    if {*X86_TILES.features} <= target.enabled:
+        return _tiles(target)
     if target.isa in ("avx512_vnni", "avx_vnni"):
         bits = 512 if target.isa == "avx512_vnni" else 256
         width = bits // 8
@@ -46,6 +52,36 @@ def peak(target: Target) -> Peak:
         )
         return _measured(target, name, function, types, operations)
     return peak_float32(target)
+
+
+def _tiles(target: Target) -> Peak:
+    """Products of matrices in tile registers: of eight, two hold operands."""
+    chains, e = 6, Emitter()
+    a, b, *sums = (_zeros(e) for _ in range(chains + 2))
+    start, e.lines = e.lines, []
+    held = [Val(f"%a{k}", s.t) for k, s in enumerate(sums)]
+    emit = X86_TILES.emitter("llvm")
+    assert emit is not None
+    new = [emit(e, h, a, b) for h in held]
+    heads = [
+        f"  {h.name} = phi {h.t} [{s.name}, %entry], [{n.name}, %loop]"
+        for h, s, n in zip(held, sums, new, strict=True)
+    ]
+    text = "\n".join([
+        *e.decls.values(), "define void @peak(i64 %turns, ptr %memory) nounwind {", "entry:",
+        *start, "  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%next, %loop]",
+        *heads, *e.lines, "  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %turns",
+        "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
+    ])  # fmt: skip
+    return _timed(target, X86_TILES.name, text, chains, 2 * math.prod(X86_TILES.loops.values()))
+
+
+def _zeros(e: Emitter) -> Val:
+    emit = TILE_OF_ZEROS.emitter("llvm")
+    assert emit is not None
+    found = emit(e, None)
+    assert isinstance(found, Val)
+    return found
 
 
 def peak_float32(target: Target) -> Peak:
@@ -69,6 +105,11 @@ def _measured(
     # Enough chains to hide the latency, few enough for the registers.
     chains = 20 if width == 64 or target.isa.startswith("neon") else 12
     text = _text(function, types, chains, accumulator_first="fma" not in function)
+    return _timed(target, name, text, chains, operations)
+
+
+def _timed(target: Target, name: str, text: str, chains: int, operations: int) -> Peak:
+    """What calls the function `peak(turns, memory)` of an LLVM text."""
     symbol = "peak_" + digest(text)
     address = jit.compile_text(text.replace("@peak(", f"@{symbol}("), symbol, target)
     memory = aligned_copy(np.ones((chains + 2) * 64, np.uint8))
