@@ -1,15 +1,16 @@
 """Products of quotients that may be subnormal, without multiplying subnormal numbers.
 
-A mask of -100 makes exp of a softmax 4e-44 where it masks. CPUs take some 90 cycles to multiply
-such a number, in one lane or in all, and the product with values multiplies each of them by all
-values. None of that is seen in a result, as a rule, but it could be: a sum may be halfway between
-two numbers.
+A mask of -100 makes exp of a softmax 4e-44 where it masks. CPUs take some 90 cycles to divide or
+multiply such a number, in one lane or in all, and the product with values multiplies each of them
+by all values. None of that is seen in a result, as a rule, but it could be: a sum may be halfway
+between two numbers.
 
-So two sums are formed instead, in the same steps: both take 0 for subnormal factors, and after that
-one subtracts, the other adds a number that is larger than such a product can be. Rounding is
-monotonic: the sum that is wanted lies between these two after each step. Where both are the same
-number at last, other than 0, so is that; and where they are not, or something is not finite, or
-large, everything is computed as it was written; and so are tiles without subnormal numbers.
+So two sums are formed instead, in the same steps: both take 0 for quotients of tiny numbers, by no
+less than 1, and after that one subtracts, the other adds a number that is no smaller than such a
+product can be. Rounding is monotonic: the sum that is wanted lies between these two after each
+step. Where both are the same number at last, other than 0, so is that; and where they are not, or
+something is not finite, or large, everything is computed as it was written; and so are tiles
+without subnormal numbers.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ from compiler.tensor.expr import (
     rewrite,
     select,
     subst,
+    walk,
 )
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store, When, accesses, stores
 from compiler.types.dtypes import FLOAT32, INT32
 
 LEAST_NORMAL = 2.0**-126
-SLACK = 2.0**-110
-"""More than a subnormal number times one of at most `LARGE`."""
+TINY = 2.0**-118
+"""Quotients of smaller numbers are taken for 0: those of others are normal numbers, by divisors of
+at most 256."""
+SLACK = 2.0**-102
+"""No less than a quotient of a tiny number by at least 1, times a value of at most `LARGE`."""
 LARGE = 2.0**16
 
 
@@ -49,7 +54,7 @@ class Sandwich:
         look: loops that set `unsure` to whether it is not needed.
         func: its loops.
         unsure: a scalar, which is 0 where it is sure of the results.
-        quotients: what the plain way begins with reading.
+        quotients: what the plain way begins with.
     """
 
     look: PrimFunc
@@ -72,7 +77,7 @@ def sandwiched(f: PrimFunc) -> Sandwich | None:
 def put(f: PrimFunc, quick: Sandwich) -> None:
     """Let `f`, which is scheduled, go the quick way, scheduled too, where that is needed, and else,
     or where that is not sure, the plain one."""
-    first = next(k for k, s in enumerate(f.body) if _uses(s, quick.quotients))
+    first = next(k for k, s in enumerate(f.body) if _stores(s, quick.quotients))
     way = When(Load(quick.unsure, ()) < 1, quick.func.body)
     plain = When(Load(quick.unsure, ()) > 0, f.body[first:])
     f.body[first:] = [*quick.look.body, way, plain]
@@ -82,10 +87,8 @@ def put(f: PrimFunc, quick: Sandwich) -> None:
         f.prefetch.update(part.prefetch)
 
 
-def _uses(s: Stmt, b: Buffer) -> bool:
-    return any(x is b and not stored for x, _, stored, _ in accesses([s])) and not any(
-        x is b and stored for x, _, stored, _ in accesses([s])
-    )
+def _stores(s: Stmt, b: Buffer) -> bool:
+    return any(x.buffer is b for x in stores([s]))
 
 
 def _product(f: PrimFunc, root: Stmt) -> tuple[Store, list[For], Load, Load] | None:
@@ -102,8 +105,8 @@ def _product(f: PrimFunc, root: Stmt) -> tuple[Store, list[For], Load, Load] | N
     plain = isinstance(p, Load) and isinstance(v, Load) and s.buffer.dtype == FLOAT32
     if not plain or not isinstance(p, Load) or not isinstance(v, Load):
         return None
-    made = [x.value for x in stores(f.body) if x.buffer is p.buffer]
-    quotient = len(made) == 1 and isinstance(made[0], BinOp) and made[0].op == "Div"
+    made = [x for x in stores(f.body) if x.buffer is p.buffer]
+    quotient = len(made) == 1 and _divides(made[0], f)
     readers = sum(b is p.buffer and not stored for b, _, stored, _ in accesses(f.body))
     if p.buffer not in f.temps or v.buffer in f.temps or not quotient or readers != 1:
         return None
@@ -116,11 +119,21 @@ def _product(f: PrimFunc, root: Stmt) -> tuple[Store, list[For], Load, Load] | N
     return (s, loops, p, v) if all(x.extent.constant() for x in loops) else None
 
 
+def _divides(s: Store, f: PrimFunc) -> bool:
+    """Whether a stage divides what temporaries hold, element by element."""
+    v = s.value
+    if not isinstance(v, BinOp) or v.op != "Div" or s.update:
+        return False
+    plain = isinstance(v.a, Load) and isinstance(v.b, Load) and v.a.idx == s.idx
+    return plain and all(isinstance(x, Load) and x.buffer in f.temps for x in (v.a, v.b))
+
+
 class _Quick:
     """The loops of the quick way."""
 
     def __init__(self, f: PrimFunc, store: Store, loops: list[For], p: Load, v: Load):
         self.f, self.store, self.p, self.v = f, store, p, v
+        (self.made_p,) = (x for x in stores(f.body) if x.buffer is p.buffer)
         self.own = [x.var for x in loops]
         self.columns, self.terms = (x.extent.const for x in loops[-2:])
         self.rows: list[IntLike] = [x.extent for x in loops[:-2]]
@@ -158,7 +171,7 @@ class _Quick:
         self.body += [self._following(s, sums) for s in rest]
         there = [b for b in self.f.temps if any(b is x for x, *_ in accesses(rest))]
         kept = [b for b in there if b is not self.store.buffer]
-        given = [self.p.buffer, self.v.buffer, *kept]
+        given = [*self._operands(), self.v.buffer, *kept]
         func = PrimFunc(f"{self.f.name}_{name}", [*given, unsure, result], 2, self.body, self.temps)
         return Sandwich(look, func, unsure, self.p.buffer)
 
@@ -166,13 +179,25 @@ class _Quick:
         """Loops that find out whether a quotient is subnormal; and where they say so."""
         needed = self._temp("needed", [], True)
         vs = self._loops("needed_rows", [*self.rows, self.terms])
-        size = call("abs", Load(self.p.buffer, tuple(map(Index.of, vs))))
+        size = call("abs", self._divided(vs)[0])
         yes = (size < LEAST_NORMAL) & (size > 0)
         self._most(vs, select(yes, IntImm(1, INT32), IntImm(0, INT32)), needed)
         vs = self._loops("not_needed", [1])
         self._add(vs, unsure, [], IntImm(1, INT32) - Load(needed, ()))
         name = f"{self.f.name}_{self.store.stage}_look"
-        return PrimFunc(name, [self.p.buffer, unsure], 1, self.body, self.temps)
+        return PrimFunc(name, [*self._operands(), unsure], 1, self.body, self.temps)
+
+    def _divided(self, vs: Sequence[IntLike]) -> tuple[Expr, Expr]:
+        """Dividend and divisor of the quotient of a row and a term."""
+        v = self.made_p.value
+        assert isinstance(v, BinOp)
+        m: dict[Var, IntLike] = {}
+        for i, k in zip(self.made_p.idx, vs, strict=True):
+            m |= dict.fromkeys(i.vars(), k)
+        return subst(v.a, m), subst(v.b, m)
+
+    def _operands(self) -> list[Buffer]:
+        return [x.buffer for x in walk(self.made_p.value) if isinstance(x, Load)]
 
     def _most(self, vs: list[Var], value: Expr, to: Buffer) -> None:
         """Stages that find the largest value, first of each row."""
@@ -183,15 +208,15 @@ class _Quick:
         self._add(vs, to, [], Load(rows, here), "Max", IntImm(0, INT32))
 
     def _factors(self, factors: Buffer) -> None:
-        """Quotients, 0 for subnormal ones; and of these the slack."""
+        """Quotients, 0 for those of tiny numbers, and NaN by less than 1; and the slack."""
         for t in range(2):
             vs = self._loops(f"factors{t}", [*self.rows, self.terms])
-            x = Load(self.p.buffer, tuple(map(Index.of, vs)))
-            size = call("abs", x)
-            tiny = size < LEAST_NORMAL
+            x, by = self._divided(vs)
+            tiny = call("abs", x) < TINY
             if t:
-                tiny = tiny & (size > 0)
-            given = select(tiny, const(SLACK, FLOAT32), 0.0) if t else select(tiny, const(0.0), x)
+                given = select(tiny & (call("abs", x) > 0), const(SLACK, FLOAT32), 0.0)
+            else:
+                given = select(by >= 1, select(tiny, const(0.0), x) / by, float("nan"))
             self._add(vs, factors, [*vs[:-1], t, vs[-1]], given)
 
     def _values(self, values: Buffer) -> None:

@@ -10,7 +10,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.lowering import legalize
 from compiler.runtime.executable import Executable
-from compiler.scheduling.sandwiched import LARGE, LEAST_NORMAL, SLACK
+from compiler.scheduling.sandwiched import LARGE, LEAST_NORMAL, SLACK, TINY
 from compiler.types.dtypes import Array
 
 HEADS, ROWS, COLUMNS = 3, 40, 32
@@ -100,7 +100,8 @@ def test_other_masks_stay(mask: float) -> None:
 
 
 def test_slack_covers_what_it_stands_for() -> None:
-    assert LEAST_NORMAL * LARGE <= SLACK
+    assert LEAST_NORMAL < TINY
+    assert TINY * LARGE <= SLACK
     assert np.float32(LEAST_NORMAL) == np.finfo(np.float32).tiny
 
 
