@@ -2,8 +2,8 @@
 simulated accelerator (see `compiler.target.accelerator`); all else runs on this machine.
 
 A core of integers takes a convolution or dense layer of bytes by constant int8 weights together
-with the requantize that follows it; a core of a format takes one of data and weights in this
-format, whose sums are formed as the core forms them.
+with the requantize that follows it, and pooling (see `accelerator_pooling`); a core of a format
+takes one of data and weights in this format, whose sums are formed as the core forms them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from compiler.codegen.accel import kernels
 from compiler.codegen.accel.convolution import Finish
+from compiler.engines import accelerator_pooling as pooling
 from compiler.engines.engine import Engine, register_engine
 from compiler.engines.linking import Runners
 from compiler.errors import LoweringError, UnsupportedError
@@ -67,7 +69,7 @@ def accelerated(target: Target) -> Iterator[Callable[[Executable], Executable]]:
             if not any(r.engine == NAME for r in exe.regions):
                 raise UnsupportedError(
                     f"target {target}: the core computes nothing of this program: it takes "
-                    "quantized convolutions and dense layers, or those of its own number format "
+                    "quantized convolutions, dense layers and pooling, or layers of its own format "
                     "and accumulator"
                 )
             exe.target = target
@@ -178,6 +180,8 @@ def _refused(found: Found, design: Design) -> str | None:
         return _format_refused(design, v, x.dtype, w)
     if not design.integer:
         return f"the core computes in {design.format}, not in {x.dtype}"
+    if any(getattr(a, "padding", ())) and not pooling.fills(x.dtype, a.input_zero_point):
+        return f"zero point {a.input_zero_point} is no {x.dtype} to pad with"
     if x.dtype not in (UINT8, INT8) or w.data.dtype != np.int8:
         return f"the core multiplies bytes by int8, not {x.dtype} by {w.data.dtype}"
     most = 1 << (design.weight_bits - 1)
@@ -236,6 +240,10 @@ def _checked(requantized: bool) -> Callable[[Found], str | None]:
     return check
 
 
+def _for_design(refused: Callable[[Found, Design], str | None], found: Found) -> str | None:
+    return refused(found, _design.get())
+
+
 _CONTRACTION = op_that("a contraction", lambda op: op.contraction is not None)
 _PLAIN = (
     _CONTRACTION(wildcard("x"), constant("w")).bind("contraction")
@@ -251,6 +259,10 @@ ENGINE = register_engine(
                 _checked(requantized=True),
             ),
             CompositePattern("contraction", _PLAIN, _checked(requantized=False), custom=True),
+            *(
+                CompositePattern(kind, pattern, partial(_for_design, refused))
+                for kind, (pattern, refused, _) in pooling.KINDS.items()
+            ),
         ),
         compile_region,
         doc="a simulated GEMM core: `build(mod, target='accel -block=16')`",
@@ -262,6 +274,9 @@ ENGINE = register_engine(
 # ---- what it computes ----------------------------------------------------------------------------
 def _weights(f: Function, name: str, design: Design) -> Weights:
     """The layer of a composite."""
+    pooled = pooling.pooling(f, name)
+    if pooled is not None:
+        return pooled
     first, last = f.bindings[0], f.bindings[-1]
     v = first.value
     assert isinstance(v, Call)

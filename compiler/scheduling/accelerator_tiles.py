@@ -28,6 +28,8 @@ class Convolution:
         padding: top, left, bottom, right.
         apart: whether every block of results comes from the same block of data alone (depthwise).
         planes: bytes of a result: 4 of accumulators as they are.
+        pooled: what the ALU does with the numbers of each window, where it is no convolution but
+            pooling (`apart`, too): "max" or "add"; there are no weights then.
     """
 
     ins: int
@@ -40,6 +42,12 @@ class Convolution:
     dilation: tuple[int, int] = (1, 1)
     apart: bool = False
     planes: int = 1
+    pooled: str = ""
+
+    @property
+    def weighted(self) -> int:
+        """Blocks of weights."""
+        return 0 if self.pooled else self.outs * self.summed * self.taps
 
     @property
     def taps(self) -> int:
@@ -64,7 +72,8 @@ class Convolution:
 
     @property
     def steps(self) -> int:
-        """Vectors by blocks: cycles of the multipliers."""
+        """Vectors by blocks, or vectors that are compared: cycles of the multipliers, or of the
+        ALU."""
         tall, wide = self.out_size
         return self.outs * self.summed * self.taps * tall * wide
 
@@ -129,7 +138,7 @@ def room(c: Convolution, t: Tile) -> Room:
     outs, rows, columns, ins = counts(c, t)
     data = (t.outs if c.apart else t.ins) * c.needs(0, t.rows) * c.needs(1, t.columns)
     results = t.outs * t.rows * t.columns
-    weights = t.outs * (1 if c.apart else t.ins) * c.taps
+    weights = 0 if c.pooled else t.outs * (1 if c.apart else t.ins) * c.taps
     kinds = rows * columns * (outs if c.apart else ins)
     return Room(
         data, weights, results * c.planes,
@@ -153,10 +162,10 @@ def cycles(c: Convolution, t: Tile, d: Design) -> int:
     loads = data * c.ins * pixels
     on_bus = data * c.ins * plane * d.input_bytes / d.bandwidth
     written = data * c.ins * pixels * c.needs(0, t.rows) * c.needs(1, t.columns)
-    held = weights * c.outs * c.summed * c.taps
+    held = weights * c.weighted
     on_bus_weights = held * d.weight_bytes / d.bandwidth
     load = max(on_bus, written) + loads * d.latency
-    load += max(on_bus_weights, held) + weights * outs * ins * d.latency
+    load += max(on_bus_weights, held) + (0 if c.pooled else weights * outs * ins * d.latency)
     results = c.outs * tall * wide
     changes = outs if not t.pixels_first or outs == 1 else outs * pixels
     params = changes * (d.latency + 2 * t.outs * d.acc_bytes / d.bandwidth)
@@ -215,8 +224,9 @@ def _too_large(c: Convolution, d: Design) -> str:
         ("acc", r.accs, d.acc, d.acc_bytes),
     ):
         if entries * entry > held:
+            what = "pooling" if c.pooled else "a convolution"
             return (
-                f"target {d}: the {name} buffer of {held} bytes cannot hold one tile of a "
-                f"convolution {c.kernel[0]}x{c.kernel[1]}, which needs {entries * entry} bytes"
+                f"target {d}: the {name} buffer of {held} bytes cannot hold one tile of "
+                f"{what} {c.kernel[0]}x{c.kernel[1]}, which needs {entries * entry} bytes"
             )
     raise AssertionError("a tile of one pixel fits")

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from compiler.codegen.accel.instructions import (
     ACC,
+    ADD,
     FINISH,
+    GREATEST,
     INPUT,
     SET,
     TAKE,
@@ -131,6 +133,7 @@ class _Stream:
         for k, s in enumerate(steps):
             at, new = data.take((s.ins, s.rows, s.columns), k)
             where, fresh = weights.take((s.outs, s.ins), k)
+            fresh = fresh and not self.c.pooled
             taken.append((at * self.room.data, new, where * self.room.weights, fresh))
         loads = [new or fresh for _, new, _, fresh in taken]
         tiles = sum(s.last for s in steps)
@@ -149,7 +152,11 @@ class _Stream:
                     params = s.outs
                 self.out.append(self._set(s))
             frees = k + t.slots < len(steps) and loads[k + t.slots]
-            self.out.append(_with(self._gemm(s, at, where), pop_prev=loads[k], push_prev=frees))
+            tokens = {"pop_prev": loads[k], "push_prev": frees}
+            if self.c.pooled:
+                self.out.append(_with(self._pooled(s, at), **tokens))
+            else:
+                self.out.append(_with(self._gemm(s, at, where), **tokens))
             if s.last:
                 slot = done % t.slots * self.room.results
                 made = list(self._results(s, slot))
@@ -217,11 +224,18 @@ class _Stream:
         wgt: Loops = (ins * c.taps, c.taps, c.kernel[1], 1, 0, 0)
         return Gemm(0, at, where, extents, dst, src, wgt, self.how.signed)
 
+    def _pooled(self, s: _Step, at: int) -> Alu:
+        walk, what = self._gemm(s, at, 0), GREATEST if self.c.pooled == "max" else ADD
+        return Alu(
+            what, 0, at, self._par, walk.extents, walk.dst_strides, walk.src_strides,
+            low=-128 if self.how.signed else 0,
+        )  # fmt: skip
+
     def _results(self, s: _Step, slot: int) -> Iterator[Alu]:
         size, planes = s.rows.size * s.columns.size, self.c.planes
         extents, strides = (1, 1, 1, 1, s.outs.size, size), (0, 0, 0, 0, size, 1)
         made, h = (0, 0, 0, 0, size * planes, 1), self.how
-        if planes == 1:
+        if planes == 1 and self.c.pooled != "max":
             yield Alu(
                 FINISH, slot, 0, self._par + 1, extents, made, strides, (0, 0, 0, 0, 2, 0),
                 h.zero_point, h.low, h.high,

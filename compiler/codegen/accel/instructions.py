@@ -25,11 +25,12 @@ INPUT, WEIGHT, ACC, OUTPUT = range(4)
 BUFFERS = ("input", "weight", "acc", "output")
 UNITS = ("load", "compute", "store")
 OPCODES = ("load", "gemm", "alu", "store")
-SET, FINISH, TAKE = range(3)
-ALU_NAMES = ("set", "finish", "take")
+SET, FINISH, TAKE, GREATEST, ADD = range(5)
+ALU_NAMES = ("set", "finish", "take", "max", "add")
 """What the ALU does to vectors: `set` copies a vector of parameters into accumulators, `finish`
 makes a vector of results of accumulators, with a vector of parameters, `take` one of the bytes of
-integers in accumulators."""
+integers in accumulators; `max` leaves the greater of accumulators and of a vector of bytes, `add`
+their sum."""
 
 Loops = tuple[int, ...]
 _PLAIN: Loops = (1, 1, 1, 1, 1, 1)
@@ -148,7 +149,8 @@ class Alu:
     """For each step of the loops, one operation on vectors: `set` acc[dst] = acc[par]; `finish`
     output[dst] = acc[src] with parameters acc[par], on integers clip(nearest(float32(acc) *
     float32(par)) + zero_point, low, high), to even, in float32; on formats the nearest number;
-    `take` output[dst] = the byte of acc[src] that begins at bit `low`."""
+    `take` output[dst] = the byte of acc[src] that begins at bit `low`; `max` acc[dst] = the greater
+    of it and input[src], whose bytes are numbers from `low` on, -128 or 0; `add` their sum."""
 
     what: int
     dst: int

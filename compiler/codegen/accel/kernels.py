@@ -108,6 +108,34 @@ def take(design: Design) -> PrimFunc:
     return f
 
 
+def greatest(design: Design) -> PrimFunc:
+    """The greater of accumulators of integers and of bytes (see `_with_bytes`)."""
+    return _with_bytes(design, "accel_max", maximum)
+
+
+def add(design: Design) -> PrimFunc:
+    """The sum of accumulators of integers and of bytes (see `_with_bytes`)."""
+    return _with_bytes(design, "accel_add", lambda a, b: a + b)
+
+
+def _with_bytes(design: Design, name: str, value: Callable[[Expr, Expr], Expr]) -> PrimFunc:
+    """What accumulators and bytes make in the accumulators' place; bytes are numbers from
+    `given[1]` on, -128 or 0."""
+    b = PrimBuilder(name)
+    x = b.input("x", (design.block,), UINT8)
+    given = b.input("given", (3,), INT32)
+    acc = b.buffer("acc", (design.block,), INT32)
+
+    def made(i: object) -> Expr:
+        number = ((cast(x[i], INT32) - given[1]) & 255) + given[1]  # type: ignore[index]
+        return value(acc[i], number)  # type: ignore[index]
+
+    _stage(b, acc, made)
+    f = b.finish([acc])
+    Schedule(f).vectorize("acc_s.o")
+    return f
+
+
 def _held(design: Design, value: Expr) -> Expr:
     """What an accumulator of integers holds: wrapped, if it wraps."""
     unused = const(INT32.bits - design.accumulator_bits, INT32)

@@ -17,10 +17,12 @@ from typing import NamedTuple
 
 from compiler.codegen.accel.instructions import (
     ACC,
+    ADD,
     ALU,
     FIELDS,
     FINISH,
     GEMM,
+    GREATEST,
     INPUT,
     LOAD,
     LOOPS,
@@ -62,13 +64,15 @@ _BUFFERS = "ptr %memory, ptr %buffer0, ptr %buffer1, ptr %buffer2, ptr %buffer3"
 @dataclass(frozen=True)
 class Kernels:
     """The symbols of what computes: vector by block of unsigned and of signed data, what makes
-    results, and what takes bytes (cores of formats have none); with how many tables each is
-    called."""
+    results, what takes bytes, compares and adds them (cores of formats have none); with how many
+    tables each is called."""
 
     unsigned: str
     signed: str
     finish: str
     take: str = ""
+    greatest: str = ""
+    add: str = ""
     gemm_tables: int = 0
     finish_tables: int = 0
 
@@ -84,6 +88,8 @@ def simulator_text(kernels: Kernels, symbol: str) -> str:
     }
     if kernels.take:
         declared[kernels.take] = ["ptr"] * 3
+    if kernels.greatest:
+        declared[kernels.greatest] = declared[kernels.add] = ["ptr"] * 3
     lines = [f"declare void @{name}({', '.join(args)})" for name, args in declared.items()]
     lines += [
         "declare i64 @llvm.smax.i64(i64, i64)",
@@ -259,9 +265,13 @@ def _alu(kernels: Kernels) -> str:
     what = w.get("%ins", 2)
     finishes, sets = w.compare("eq", what, FINISH), w.compare("eq", what, SET)
     takes = w.compare("eq", what, TAKE if kernels.take else -1)
-    known, makes = w.any([finishes, sets, takes]), w.any([finishes, takes])
-    _refuse(w, w.value(f"xor i1 {known}, true"), UNKNOWN, 3)
-    steps = _steps(w, [(0, OUTPUT, makes), (0, ACC, sets), (1, ACC, makes), (2, ACC, "true")])
+    compares = w.compare("eq", what, GREATEST if kernels.greatest else -1)
+    adds = w.compare("eq", what, ADD if kernels.add else -1)
+    reads = w.any([compares, adds])
+    makes, changes = w.any([finishes, takes]), w.any([sets, reads])
+    _refuse(w, w.value(f"xor i1 {w.any([makes, changes])}, true"), UNKNOWN, 3)
+    read = [(1, ACC, makes), (1, INPUT, reads), (2, ACC, "true")]
+    steps = _steps(w, [(0, OUTPUT, makes), (0, ACC, changes), *read])
     w.put_add("%machine", MACHINE["alu"], steps)
     immediates = w.value("alloca [3 x i32], align 8")
     packed = w.get("%ins", 6)
@@ -278,7 +288,14 @@ def _alu(kernels: Kernels) -> str:
     def take(at: Sequence[str]) -> None:
         w.do(f"call void @{kernels.take}(ptr {at[1]}, ptr {immediates}, ptr {at[0]})")
 
+    def read_bytes(called: str, at: Sequence[str]) -> None:
+        w.do(f"call void {called}(ptr {at[1]}, ptr {immediates}, ptr {at[0]})")
+
     with w.when(w.compare("ne", _given(w, "functional"), 0)):
+        if kernels.greatest:
+            called = w.value(f"select i1 {adds}, ptr @{kernels.add}, ptr @{kernels.greatest}")
+            with w.when(reads):
+                _nest(w, (ACC, INPUT, ACC), lambda at: read_bytes(called, at))
         with w.when(finishes):
             _nest(w, (OUTPUT, ACC, ACC), finish)
         if kernels.take:

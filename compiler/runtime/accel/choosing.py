@@ -21,7 +21,7 @@ def places(c: Convolution, d: Design) -> tuple[Places, int]:
     tall, wide = c.out_size
     sizes = (
         c.ins * c.height * c.width * entry[0],
-        c.outs * c.summed * c.taps * entry[1],
+        c.weighted * entry[1],
         c.outs * 2 * entry[2],
         c.outs * c.planes * tall * wide * entry[3],
     )

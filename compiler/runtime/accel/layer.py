@@ -29,6 +29,9 @@ class Weights:
         parameters: per unit what accumulators begin with, and what results are made with.
         apart: whether each unit has an input of its own (depthwise; inputs is 1).
         planes: bytes of a result: 1, or 4 for int32.
+        pooled: "max" or "add", if it is the greatest number or the sum of each window, of each
+            channel by itself (`apart`, too): of weights the shape alone counts then.
+        flat: whether results, of a single pixel, are [n, units].
         rows: whether data are rows [..., inputs] of which each is multiplied (a dense layer), else
             planes [n, inputs, height, width].
     """
@@ -43,6 +46,8 @@ class Weights:
     apart: bool = False
     rows: bool = False
     planes: int = 1
+    pooled: str = ""
+    flat: bool = False
 
     @property
     def units(self) -> int:
@@ -59,7 +64,7 @@ class Weights:
         tall, wide = (int(n) for n in self.weights.shape[2:])
         return Convolution(
             -(-self.inputs // block), -(-self.units // block), height, width, (tall, wide),
-            self.strides, self.padding, self.dilation, self.apart, self.planes,
+            self.strides, self.padding, self.dilation, self.apart, self.planes, self.pooled,
         )  # fmt: skip
 
 
@@ -131,7 +136,7 @@ class Layer:
             out[k] = joined.reshape(-1, tall, wide)[: w.units]
         if w.rows:
             return out[..., 0].transpose(0, 2, 1).reshape(*x.shape[:-1], w.units)
-        return out
+        return out[..., 0, 0] if w.flat else out
 
     def plan(self, height: int, width: int) -> _Plan:
         """How data of a size are computed."""
@@ -154,7 +159,7 @@ class Layer:
     def _record(self, height: int, width: int, plan: _Plan, report: Report) -> None:
         if (height, width) not in self.reports:
             w, (tall, wide) = self.weights, plan.shape.out_size
-            macs = int(w.weights.size) * tall * wide
+            macs = 0 if w.pooled else int(w.weights.size) * tall * wide
             found = LayerReport(w.name, plan.shape, plan.tile, macs, report, plan.stream)
             self.reports[height, width] = found
 
@@ -179,6 +184,8 @@ class Layer:
     def _blocks(self) -> Array:
         """[blocks of units, blocks summed over, rows, columns, inputs, units] of weights."""
         w, b = self.weights.weights, self.design.block
+        if self.weights.pooled:
+            return np.zeros(0, w.dtype)
         units, inputs, *taps = w.shape
         outs, ins = -(-units // b), 1 if self.weights.apart else -(-inputs // b)
         wide = np.full((outs * b, ins * b, *taps), self._zero, w.dtype)

@@ -86,9 +86,12 @@ class Simulator:
         finish, of_results = _kernel(kernels.finish(design), target)
         self._tables = [*of_products, *of_results]
         self._table = np.array([a.ctypes.data for a in self._tables] or [0], np.uint64)
-        take = _kernel(kernels.take(design), target)[0] if design.integer else ""
+        take = greatest = add = ""
+        if design.integer:
+            of_bytes = (kernels.take, kernels.greatest, kernels.add)
+            take, greatest, add = (_kernel(f(design), target)[0] for f in of_bytes)
         symbols = simulator_text.Kernels(
-            unsigned, signed, finish, take, len(of_products), len(of_results)
+            unsigned, signed, finish, take, greatest, add, len(of_products), len(of_results)
         )
         named = f"accel_{digest(repr(symbols))}"
         text = simulator_text.simulator_text(symbols, named)
