@@ -13,6 +13,7 @@ from compiler.types.dtypes import DType
 SPECIAL = [np.nan, np.inf, -np.inf, 2.0**63, -(2.0**63), 2.0**62.999, -0.0, 1e30, -1e30, 0.9, -0.9]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell"])
 def test_casts_to_int64(dtype: str, target: str) -> None:

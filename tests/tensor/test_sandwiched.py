@@ -85,6 +85,7 @@ def test_bits(monkeypatch: pytest.MonkeyPatch, mask: float, target: str) -> None
             assert quick(*given).tobytes() == plain(*given).tobytes(), kind
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("columns", [COLUMNS, 13])
 def test_masked_attention(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     quick, plain = builds(monkeypatch, attention(-100.0, columns))
@@ -93,6 +94,7 @@ def test_masked_attention(monkeypatch: pytest.MonkeyPatch, columns: int) -> None
     assert quick(*given).tobytes() == plain(*given).tobytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mask", [-10.0, -1e4])
 def test_other_masks_stay(mask: float) -> None:
     """Their exp is a normal number, or 0."""

@@ -89,7 +89,7 @@ def interpreted(case: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]) -
     assert same_bits(compiler.evaluate(split(mod), x), compiler.evaluate(mod, x))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(cases())
 def test_all_kinds_keep_their_bits(case: Any) -> None:
     interpreted(case)
@@ -124,7 +124,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "posit8_es1", "float8_e4m3fn exact"])
 def test_compiled(kind: Any, dtype: str) -> None:
