@@ -146,7 +146,14 @@ REFUSED: dict[str, tuple[IRModule, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+OTHER_CORES = ("wrapping", "accumulators")
+"""Whose simulators are compiled."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.thorough] * (n in OTHER_CORES)) for n in REFUSED],
+)
 def test_what_stays_here_has_a_reason(name: str) -> None:
     mod, design, said = REFUSED[name]
     with designed(Design.parse(design)):

@@ -75,7 +75,7 @@ def test_another_engine_of_that_name_is_refused(tmp_path: Path) -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("rows", [3, Var("N")])
+@pytest.mark.parametrize("rows", [3, pytest.param(Var("N"), marks=pytest.mark.thorough)])
 def test_regions_in_c_need_no_engine(rows: Any, tmp_path: Path) -> None:
     with registered(WRITTEN):
         exe = compiler.build(network(rows), engines=["written"])
@@ -159,6 +159,7 @@ def test_files_that_are_damaged(tmp_path: Path) -> None:
                 compiler.load(path)
 
 
+@pytest.mark.thorough
 def test_programs_for_an_accelerator(tmp_path: Path) -> None:
     import quantize
 

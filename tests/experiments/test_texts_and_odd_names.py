@@ -96,13 +96,17 @@ def test_export_says_what_cannot_be_taken_along(folder: Path) -> None:
         ("a b/c = host", "a b/c", "host"),
     ],
 )
-def test_names_of_nodes_may_have_any_character(
-    text: str, node: str, device: str, folder: Path, capsys: Capture
-) -> None:
+def test_names_of_nodes_may_have_any_character(text: str, node: str, device: str) -> None:
     assert Places.read([text]).where == {node: device}
-    if "wasm32" not in text:
-        out = said(capsys, "run", folder / "odd.onnx", "--input", folder / "x.npz", "--place", text)
-        assert device == "host" or f"on {device}: {node}" in out
+
+
+@pytest.mark.thorough
+def test_nodes_of_odd_names_are_placed(folder: Path, capsys: Capture) -> None:
+    words = ["run", folder / "odd.onnx", "--input", folder / "x.npz"]
+    for node, device in (("fc=2", "llvm -mcpu=haswell"), ("rö", "llvm"), ("a b/c", "c")):
+        out = said(capsys, *words, "--place", f"{node}={device}")
+        assert f": {node}" in out
+        assert "copied: " in out
 
 
 def test_devices_that_are_none(folder: Path, capsys: Capture) -> None:
