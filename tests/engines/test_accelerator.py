@@ -30,7 +30,7 @@ def quantized(name: str, **how: object) -> IRModule:
     return quantize.quantize(network(name), [data], quantize.QConfig(**how))
 
 
-LAYERS = {"mnist_resnet8": 10, "mnist_dwsep": 12, "mnist_mlp": 2}
+LAYERS = {"mnist_resnet8": 11, "mnist_dwsep": 13, "mnist_mlp": 2}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_an_accelerator_is_a_device_among_others() -> None:
 
 REFUSED = {
     "accel -format=posit8_es0": "the core computes nothing of this program",
-    "accel -weight_bits=2": "the core computes nothing of this program",
+    "accel -weight_bits=2 -accumulator=int31_wrap": "the core computes nothing of this program",
     "accel -input=64": "cannot hold one tile",
 }
 
@@ -147,6 +147,16 @@ def test_networks_that_a_core_does_not_take(design: str, said: str) -> None:
 
     with pytest.raises(UnsupportedError, match=said):
         run()
+
+
+@pytest.mark.thorough
+def test_where_weights_do_not_fit_means_still_go_to_the_core() -> None:
+    mod, x = quantized("mnist_resnet8"), digits(2)
+    on_core = compiler.build(mod, target="accel -weight_bits=2")
+    np.testing.assert_array_equal(on_core(x), compiler.build(mod)(x))
+    found = cost(on_core)
+    assert found is not None
+    assert [(y.macs, y.report.gemm) for y in found.layers] == [(0, 0)]
 
 
 REFUSERS = {
@@ -176,4 +186,4 @@ def test_bits_of_a_text_classifier() -> None:
     np.testing.assert_array_equal(on_core(x), compiler.build(mod)(x))
     found = cost(on_core)
     assert found is not None
-    assert len(found.layers) == 54
+    assert len(found.layers) == 54 + 3  # and pooling
