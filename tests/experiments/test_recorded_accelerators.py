@@ -46,9 +46,10 @@ def test_cycles_follow_the_design(rows: dict[tuple[str, str], Any]) -> None:
     assert cycles("-block=8") > 3 * cycles("") > 3 * cycles("-block=32")
     assert cycles("-block=32 -bandwidth=64") < cycles("-block=32")
     assert cycles("-weight_bits=4") < cycles("")
-    # An accumulator changes answers; of cycles only those in which biases of its width are loaded.
+    # An accumulator changes answers; of cycles only those in which biases of its width are loaded,
+    # and those of the mean, which the host makes where sums have fewer bits than its own.
     for accumulator in ("int16_wrap", "int16_saturate", "int17_saturate", "int18_saturate"):
-        assert 0.999 < cycles(f"-accumulator={accumulator}") / cycles("") <= 1
+        assert -510 < cycles(f"-accumulator={accumulator}") - cycles("") < -450
     # Larger buffers are never slower than smaller ones, but for what the model misjudges.
     large = cycles("-input=128K -weight=1M -acc=512K")
     assert large < 1.01 * cycles("")
