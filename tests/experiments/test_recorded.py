@@ -25,7 +25,8 @@ RECORDED = RESULTS / "recorded.csv"
 HARDWARE = RESULTS / "hardware.csv"  # gates, not rows of a sweep
 SEARCH = RESULTS / "search.csv"  # assignments of formats, neither
 TRAININGS = (*RESULTS.glob("qat*.csv"), *RESULTS.glob("training*.csv"))  # columns of their own
-OTHER = (HARDWARE, SEARCH, *TRAININGS)
+TUNED = RESULTS.glob("tuned*.csv")  # networks and kernels that were tuned, neither
+OTHER = (HARDWARE, SEARCH, *TRAININGS, *TUNED)
 
 
 def name_of(model: Any) -> str:
@@ -236,7 +237,7 @@ def test_five_rows_drawn_at_random_reproduce(file: Path) -> None:
     if file.name.endswith((".layers.csv", ".gaps.csv", ".curves.csv")):
         pytest.skip("layers, gaps and curves are beside their rows")
     if file in OTHER:
-        pytest.skip("gates of circuits, assignments and trainings are no rows of a sweep")
+        pytest.skip("gates, assignments, trainings and tuned kernels are no rows of a sweep")
     rows = experiments.read_results(file)
     numbers = reproducible(rows)
     if len(numbers) < 5:
