@@ -137,8 +137,7 @@ def _arrange(
         if not tile_chosen and (taken := schedule_groups(s, stage, target, constants)):
             done |= taken
             continue
-        if taken := schedule_matrices(s, stage, target, constants):
-            left.pop(stage, None)  # of a log from before there were matrices
+        if not tile_chosen and (taken := schedule_matrices(s, stage, target, constants)):
             done |= taken
             continue
         tile = rule_tile(s, stage, target, constants)

@@ -2,6 +2,7 @@
 they are left out where the process may not use them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tensor_support import interpret
 import compiler
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.scheduling.choices import Choice
 from compiler.target import registry
 from compiler.target.cpus import cpus
 from compiler.target.granted import tiles_granted
@@ -21,6 +23,7 @@ from compiler.target.intrinsics.emission import emitted, program_text
 from compiler.target.intrinsics.x86_tiles import INTRINSICS
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
+from compiler.tuning.tasks import tasks_of
 
 HERE = Target.parse("llvm")
 needs_tiles = pytest.mark.skipif(
@@ -220,3 +223,17 @@ def test_scheduled_loops_mean_the_same_and_read_back() -> None:
     weights = weights_of(np.random.default_rng(0), 17, 64)
     want = data.astype(np.int32) @ weights.astype(np.int32).T
     assert np.array_equal(interpret(func, [data, weights, want * 0]), want)
+
+
+@needs_tiles
+def test_a_tile_that_is_chosen_goes_before_matrices() -> None:
+    """As by a log: nothing that was asked for is passed over without a word."""
+    mod, _ = dense((64,), 64, 128, "uint8", "requantize")
+    (task, *_) = tasks_of(compiler.optimize(mod, WITHOUT), Target.parse(WITHOUT))
+    choice = next(c for c in task.space.neighbours() if c)
+
+    def scheduled(choice: Choice) -> str:
+        return program_text(replace(task, target=HERE).scheduled(choice))
+
+    assert "tdpb" in scheduled({})
+    assert "tdpb" not in scheduled(choice)
