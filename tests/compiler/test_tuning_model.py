@@ -119,12 +119,12 @@ def test_the_model_learns_and_ranks_what_it_has_not_seen() -> None:
     pytest.importorskip("lightgbm")
     model, default = CostModel(), np.zeros(len(NAMES))
     assert model.kind == "analysis"
-    for f, ratio in zip(*rows(160, 0), strict=True):
+    for f, ratio in zip(*rows(300, 0), strict=True):
         model.add(f, default, ratio)
     unseen, truth = rows(100, 1)
     predicted = model.predict(unseen, default)
     assert model.kind == "lightgbm"
-    assert np.corrcoef(predicted, np.log2(truth))[0, 1] > 0.8
+    assert np.corrcoef(predicted, np.log2(truth))[0, 1] > 0.9
 
 
 def test_without_lightgbm_an_analysis_ranks(
