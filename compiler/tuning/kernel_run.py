@@ -174,7 +174,8 @@ class KernelRun:
         if cold:
             self._cold_loop = _function(_cold_text(*texts), target)
             self._times = np.zeros(COLD_CALLS, np.int64)
-            warm = [a for a in [*inputs, *self.outputs] if a.nbytes]
+            # At least one, which the loop reads before it looks whether there are more.
+            warm = [a for a in [*inputs, *self.outputs] if a.nbytes] or [self._times]
             self._warm = np.array([[a.ctypes.data, a.nbytes] for a in warm], np.int64)
             self._around = _Around(
                 _clock_address(), self._times.ctypes.data, self._warm.ctypes.data, len(warm),

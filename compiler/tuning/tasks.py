@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import BinOp, Buffer, loads
 from compiler.tensor.stmt import For, PrimFunc, Store, walk_stmts
 from compiler.tuning.features import features_of
-from compiler.tuning.kernel_run import SYMBOLIC_SIZE, second_cache, times_cold
+from compiler.tuning.kernel_run import SYMBOLIC_SIZE, second_cache, shape_of, times_cold
 from compiler.tuning.space import Space, space_of
 from compiler.types.dtypes import Array
 from compiler.types.names import digest
@@ -94,11 +94,9 @@ def tasks_of(mod: IRModule, target: Target) -> list[Task]:
     """The tunable workloads of an optimized module, those with most work first."""
     tasks: dict[str, Task] = {}
     others: set[str] = set()
-    cold = outgrows_caches(mod)
-    for b in mod.main.bindings:
-        if not isinstance(b.value, Call) or not isinstance(b.value.op, Function):
-            continue
-        legal = legalize(b.value.op)
+    nests = legalized(mod)
+    cold = outgrows_caches([legal for _, legal in nests])
+    for function, legal in nests:
         key = workload_key(legal.func, target)
         if key in others:
             continue
@@ -110,25 +108,29 @@ def tasks_of(mod: IRModule, target: Target) -> list[Task]:
             others.add(key)
             continue
         about = summary(legal.func), _work(legal.func), space, _demand(legal.func)
-        name = key, structure_key(legal.func), b.value.op, target
+        name = key, structure_key(legal.func), function, target
         tasks[key] = Task(*name, *about, cold=cold)
     return sorted(tasks.values(), key=lambda t: (-t.work * t.count, t.key))
 
 
-def outgrows_caches(mod: IRModule) -> bool:
-    """Whether the constants of an optimized module and what its kernels write do not fit into a
+def legalized(mod: IRModule) -> list[tuple[Function, Legalized]]:
+    """The kernels of an optimized module, in the order in which they run, and their loop nests."""
+    values = [b.value for b in mod.main.bindings]
+    functions = [v.op for v in values if isinstance(v, Call) and isinstance(v.op, Function)]
+    return [(f, legalize(f)) for f in functions]
+
+
+def outgrows_caches(nests: Iterable[Legalized]) -> bool:
+    """Whether the constants of all kernels of a network and what they write do not fit into a
     core's own caches: a kernel that runs again finds no more there than the kernels just before it
     wrote. False where kernels cannot be timed so."""
     total, seen = 0, set()
-    for b in mod.main.bindings:
-        if not isinstance(b.value, Call) or not isinstance(b.value.op, Function):
-            continue
-        legal = legalize(b.value.op)
+    for legal in nests:
         arrays = [a.data for a in legal.inputs if isinstance(a, Constant)]
         total += sum(a.nbytes for a in arrays if id(a) not in seen)
         seen |= {id(a) for a in arrays}
         results = legal.func.params[len(legal.inputs) :][: legal.func.outputs]
-        total += sum(math.prod(_size(n) for n in r.shape) * r.dtype.nbytes for r in results)
+        total += sum(math.prod(shape_of(r.shape)) * r.dtype.nbytes for r in results)
     return times_cold() and total > second_cache()
 
 

@@ -2,10 +2,10 @@
 
 Candidates take turns with the rules' schedule, so that clock and load drift hit both alike; kernels
 of networks that do not fit into the caches of a core find them as they do there: cold, but for what
-the kernels before have written. One is
-kept if it computes the same bits, is quicker by more than 2 % when measured again at the end, and
-the whole network is quicker by more than 0.5 % with all that were kept. What is measured is in the
-log at once: a tuner that was stopped or killed goes on from there.
+the kernels before have written. A candidate is kept if it computes the same bits, is quicker by
+more than 2 % when measured again at the end, is quicker in the network, too, and the whole network
+is quicker by more than 0.5 % with all that were kept. What is measured is in the log at once: a
+tuner that was stopped or killed goes on from there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import DtypelabError
-from compiler.ir.expr import Call, Constant, Function
+from compiler.ir.expr import Constant, Function
 from compiler.lowering.custom_dtypes import uses_custom
 from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import Kernel, compile_kernel
@@ -17,7 +17,7 @@ from compiler.scheduling.tuning_log import active_history, summary, workload_key
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
 from compiler.tuning.kernel_run import KernelRun, Room, random_arrays
 from compiler.tuning.measure import compared, in_turns, quiet
-from compiler.tuning.tasks import outgrows_caches
+from compiler.tuning.tasks import legalized, outgrows_caches
 from compiler.tuning.tuner import CAREFUL
 from experiments.benchmarks.bounds import Machine, lowered_operations, work_of
 from experiments.measure.disturbance import pinned
@@ -75,12 +75,12 @@ def kernel_rows(
     choices of the active log; and a sentence for each that cannot be timed alone."""
     counts: dict[str, int] = {}
     kept: dict[str, Function] = {}
-    for b in mod.main.bindings:
-        if isinstance(b.value, Call) and isinstance(b.value.op, Function):
-            key = workload_key(legalize(b.value.op).func, target)
-            counts[key] = counts.get(key, 0) + 1
-            kept.setdefault(key, b.value.op)
-    history, cold = active_history(target), outgrows_caches(mod)
+    nests = legalized(mod)
+    for function, legal in nests:
+        key = workload_key(legal.func, target)
+        counts[key] = counts.get(key, 0) + 1
+        kept.setdefault(key, function)
+    history, cold = active_history(target), outgrows_caches([legal for _, legal in nests])
     rows, failed = [], []
     for key, function in kept.items():
         nest = legalize(function).func
