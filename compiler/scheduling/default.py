@@ -19,6 +19,7 @@ from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.gathered import read_where_picked
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
+from compiler.scheduling.lines import fuse_short_rows
 from compiler.scheduling.matrix_tiles import schedule_matrices
 from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.row_tiles import tile_rows
@@ -296,10 +297,13 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         works_on_codes(store) or last.body is not home
     ):  # in a condition, which all lanes would share
         return
-    n = last.extent.constant()
     lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
     if _vectorize_pair(s, store, path, target) or turn_squares(s, store, path, target):
         return
+    if not any(_hinders_lanes(e) for e in walk(store.value)):
+        store, path = fuse_short_rows(s, store, path, lanes)
+        last = path[-1]
+    n = last.extent.constant()
     whole = n is not None and n <= 2 * lanes
     if (n is not None and n < 2) or not _contiguous(store, last.var, whole, lanes):
         return

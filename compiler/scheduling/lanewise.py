@@ -4,6 +4,7 @@ lane takes every so manieth element, then the lanes are reduced."""
 from __future__ import annotations
 
 from compiler.scheduling import Schedule
+from compiler.scheduling.lines import fused, one_line
 from compiler.scheduling.nests import nest
 from compiler.scheduling.tile import is_product, reads_of, stride_of
 from compiler.symbolic import Index, IntLike, Var, imin
@@ -13,8 +14,8 @@ from compiler.tensor.stmt import Buffer, For, Store, clone
 
 
 def in_lanes(s: Schedule, target: Target) -> None:
-    """Split every reduction to the largest or smallest of a row, and every sum of integers:
-    `<stage>.lanes` finds that of each lane, and the stage that of the lanes.
+    """Split every reduction to the largest or smallest of a row, of one or more axes, and every sum
+    of integers: `<stage>.lanes` finds that of each lane, and the stage that of the lanes.
 
     The last vector overlaps the one before, which the former do not mind; sums of rows that are not
     whole vectors stay as they are.
@@ -23,18 +24,26 @@ def in_lanes(s: Schedule, target: Target) -> None:
         found = s.stage_stores(stage)
         ((store, path, _), *more) = found
         lanes = target.vector_bytes // store.buffer.dtype.nbytes
-        if not more and _is_row(store, path, lanes):
+        if more or not _in_any_order(store):
+            continue
+        inner = path[len(store.idx) :]
+        if len(inner) > 1 and one_line(store, inner):
+            store, path = fused(s, store, path, len(inner))
+        if _is_row(store, path, lanes):
             _split(s, store, path, lanes)
+
+
+def _in_any_order(store: Store) -> bool:
+    """Whether a statement reduces by what may be done in any order."""
+    start = store.init.value if isinstance(store.init, IntImm) else None
+    added = store.update == "Add" and store.buffer.dtype.is_integer and start == 0
+    return store.update in ("Max", "Min") or (added and not is_product(store))
 
 
 def _is_row(store: Store, path: tuple[For, ...], lanes: int) -> bool:
     """Whether a statement reduces one contiguous row of known length, two vectors at least, and
-    nothing else, by what may be done in any order."""
-    dtype, rank = store.buffer.dtype, len(store.idx)
-    start = store.init.value if isinstance(store.init, IntImm) else None
-    added = store.update == "Add" and dtype.is_integer and start == 0 and not is_product(store)
-    if store.update not in ("Max", "Min") and not added:
-        return False
+    nothing else."""
+    dtype, rank, added = store.buffer.dtype, len(store.idx), store.update == "Add"
     if store.init is None or len(path) != rank + 1:
         return False
     if dtype.is_custom or not (dtype.is_float or dtype.is_integer) or lanes < 2:

@@ -1,6 +1,7 @@
 """Copies that turn a matrix: neighbours of the result lie apart in the data, and the other way
-round. Squares of them are read row by row, and turned in registers; of matrices with few columns,
-several rows are copied together, so that what is fetched from memory is used up at once."""
+round. Squares of them are read row by row, and turned in registers; of matrices with few columns
+that do not make squares, several rows are copied together, so that what is fetched from memory is
+used up at once."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from compiler.tensor.stmt import For, Store
 MOST = 16
 """Rows of a square: as many as there are registers for, and to spare."""
 LEAST = 4
-"""Rows and columns of what is left of a matrix behind its squares, to be turned so, too."""
+"""Rows and columns of the smallest square, and of what is left of a matrix behind its squares, to
+be turned so, too."""
 
 
 def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target) -> bool:
@@ -31,21 +33,24 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
     row = next((f for f in path[:-1] if _step(source, f.var) == 1), None)
     if row is None or _step(to, last.var) != 1 or not _step(source, last.var):
         return False
-    side = min(MOST, target.vector_bytes // store.buffer.dtype.nbytes)
+    most = min(MOST, target.vector_bytes // store.buffer.dtype.nbytes)
     extents = [f.extent.constant() for f in (row, last)]
-    for around, inner in pairwise(path):
-        if inner not in (row, last) or not _one_line(around, inner, to, source):
-            continue
-        n, other = inner.extent.const, extents[1 if inner is row else 0] or 0
-        if side > 1 and n % side and around.extent.const * n >= side and other >= side:
-            s.fuse(around.var.name, inner.var.name, f"{inner.var.name}_line")
-            ((store, path, _),) = s.stage_stores(store.stage)
-            return turn_squares(s, store, path, target)
-    if side < 2 or any(n is None for n in extents) or not _step(to, row.var):
+    if _fused_line(s, store, path, row, most, most):
+        ((store, path, _),) = s.stage_stores(store.stage)
+        return turn_squares(s, store, path, target)
+    rows, columns = (n or 0 for n in extents)
+    few = columns < most <= rows and bool(columns % LEAST) and bool(_step(to, row.var))
+    if few and _together(s, path, row, most):
+        return True
+    if _fused_line(s, store, path, row, most, LEAST):
+        ((store, path, _),) = s.stage_stores(store.stage)
+        return turn_squares(s, store, path, target)
+    if most < 2 or None in extents or not _step(to, row.var):
         return False
     names = [f.var.name for f in path]
-    if min(n or 0 for n in extents) < side:
-        return (extents[0] or 0) >= side and _together(s, path, row, side)
+    side = _side(min(rows, columns), most, LEAST)
+    if not side:
+        return False
     far, near = s.split(row.var.name, side)
     far_last, near_last = s.split(last.var.name, side)
     outer = [n for n in names[:-1] if n != row.var.name]
@@ -57,6 +62,31 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
         if isinstance(inside, For) and min(_known(loop), _known(inside)) >= LEAST:
             loop.kind = inside.kind = "vector"
     return True
+
+
+def _fused_line(
+    s: Schedule, store: Store, path: Sequence[For], row: For, most: int, least: int
+) -> bool:
+    """Make two loops one that go along one line of both arrays, if it takes both to have whole
+    squares of at least so many rows."""
+    assert isinstance(store.value, Load)
+    to, source = store.buffer.flat(store.idx), store.value.buffer.flat(store.value.idx)
+    last = path[-1]
+    for around, inner in pairwise(path):
+        if inner not in (row, last) or not _one_line(around, inner, to, source):
+            continue
+        side = _side(_known(last if inner is row else row), most, least)
+        if side > 1 and _known(inner) % side and _known(around) * _known(inner) >= side:
+            s.fuse(around.var.name, inner.var.name, f"{inner.var.name}_line")
+            return True
+    return False
+
+
+def _side(rows: int, most: int, least: int) -> int:
+    """The side of a square that a matrix of so many rows, or columns, holds; 0: none."""
+    while most > least and most > rows:
+        most //= 2
+    return most if most <= rows else 0
 
 
 def _one_line(outer: For, inner: For, *accesses: Index) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
 from compiler.scheduling.choices import Sketch
+from compiler.scheduling.lines import runs, step_of
 from compiler.scheduling.sketched import MOST_LANES, MOST_UNROLLED, loops_of
 from compiler.symbolic import Index, Quasi, Var
 from compiler.target.registry import Target
@@ -55,7 +56,7 @@ class LoopSpace:
         axes = tuple(
             Axis(
                 f.extent.constant(),
-                _step(out, f.var) == 1,
+                step_of(out, f.var) == 1,
                 any(_read_along(x, f.var) for x in flats),
                 tuple(sorted({p for x in (out, *flats) for p in _pieces(x, f.var)})),
             )
@@ -68,7 +69,7 @@ class LoopSpace:
         views = {0: axes}
         for count in range(2, len(path) + 1):
             extents = [a.extent for a in axes[-count:]]
-            along = [_runs(x, [f.var for f in path[-count:]], extents) for x in (out, *flats)]
+            along = [runs(x, [f.var for f in path[-count:]], extents) for x in (out, *flats)]
             if None in extents or not along[0]:
                 break
             if extents[0] != 1:
@@ -214,23 +215,6 @@ def _written_out(c: Sketch, unrolled: int) -> int:
     lanes = dict(c.lanes)
     tiles = c.tiles[len(c.tiles) - unrolled :]
     return math.prod(-(-m // lanes.get(k, 1)) for k, m in tiles)
-
-
-def _step(flat: Index, v: Var) -> int | None:
-    """Elements by which an access moves with a loop; None: not by the same number each time."""
-    if any(v in a.leaves() for a in flat.terms if not isinstance(a, Var)):
-        return None
-    return flat.terms.get(v, 0)
-
-
-def _runs(flat: Index, loops: Sequence[Var], extents: Sequence[int | None]) -> bool:
-    """Whether an access moves to the next element with every step of these loops, run as one."""
-    expected = 1
-    for v, n in zip(reversed(loops), reversed(extents), strict=True):
-        if n != 1 and _step(flat, v) != expected:
-            return False
-        expected *= n or 1
-    return True
 
 
 def _read_along(flat: Index, v: Var) -> bool:
