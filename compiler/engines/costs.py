@@ -4,14 +4,16 @@ Every region is timed alone, as its engine computes it and as we do. That says n
 borders (layouts, what fusion would have joined), so whole programs decide: ours alone, all regions
 handed over, those that are quicker alone, and those of the composites that are quicker alone. The
 quickest is taken, and where two are as quick as each other, the one that hands less over.
+
+Quicker is what takes less by more than noise with all of the interval that its share of the other's
+time lies in. What is not clear is not handed over.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,6 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from compiler.engines.engine import get_engine
+from compiler.engines.turns import Turns
 from compiler.errors import InputError
 from compiler.ir.equal import structural_equal
 from compiler.ir.expr import (
@@ -54,7 +57,9 @@ from compiler.types.tensor_types import TensorType, TupleType, Type
 Build = Callable[[IRModule], Executable]
 Pass = Callable[[IRModule], IRModule]
 NOISE = 0.98
-"""What is handed over takes less than this share of the other's time."""
+"""A region that is handed over takes less than this share of our time alone."""
+PROGRAM_NOISE = 0.99
+"""A program that is taken takes less than this share of the time of one that hands less over."""
 SAMPLE_NS = 200_000
 """Nanoseconds that a timed sample should last: what is quicker is called several times."""
 SECONDS, PROGRAM_SECONDS = 0.25, 1.0
@@ -80,21 +85,18 @@ class Measurer:
     seconds: float = SECONDS
     clock: Clock = time.perf_counter_ns
 
-    def region(self, f: Function, engine: str) -> tuple[float, float]:
-        """Milliseconds of a function as we compute it, and as the engine does."""
+    def region(self, f: Function, engine: str) -> Turns:
+        """A function as we compute it, and as the engine does."""
         plain, marked = replace(f, attrs={}), replace(f, attrs={ENGINE: engine})
         params = tuple(Var(p.name, p.type) for p in f.params)
         call, results = _called(marked, params)
         caller = Function(params, call, results)
         ours = self.build(IRModule({"main": plain}))
         theirs = self.build(IRModule({"main": caller, "region": marked}))
-        first, second = in_turns(
-            [self.call(ours, f), self.call(theirs, f)], self.seconds, self.clock
-        )
-        return first, second
+        return in_turns([self.call(ours, f), self.call(theirs, f)], self.seconds, self.clock)
 
-    def programs(self, mods: Sequence[IRModule]) -> list[float]:
-        """Milliseconds of whole programs that compute the same."""
+    def programs(self, mods: Sequence[IRModule]) -> Turns:
+        """Whole programs that compute the same."""
         seconds = self.seconds / SECONDS * PROGRAM_SECONDS * len(mods)
         return in_turns([self.call(self.build(m), m.main) for m in mods], seconds, self.clock)
 
@@ -155,33 +157,33 @@ def clock_of(names: Sequence[str], threads: int) -> Clock:
 
 def in_turns(
     calls: Sequence[Callable[[], object]], seconds: float, clock: Clock = time.perf_counter_ns
-) -> list[float]:
-    """Median milliseconds of each of `calls` by a clock, in turns whose order chance says, for
-    about `seconds` in all, or until it is clear how they compare."""
+) -> Turns:
+    """What `calls` take by a clock, in turns whose order chance says, for about `seconds` in all,
+    or until it is clear how they compare."""
     repeats = []
     for call in calls:
         call()
         start = clock()
         call()
         repeats.append(max(1, SAMPLE_NS // max(1, clock() - start)))
-    times: list[list[float]] = [[] for _ in calls]
+    rounds: list[tuple[float, ...]] = []
     order, shuffled = list(range(len(calls))), random.Random(0)
     end = time.perf_counter() + seconds
-    done = 0
-    while done < ROUNDS or (time.perf_counter() < end and done < MOST_ROUNDS):
+    while len(rounds) < ROUNDS or (time.perf_counter() < end and len(rounds) < MOST_ROUNDS):
         shuffled.shuffle(order)
+        took = [0.0] * len(calls)
         for k in order:
             call, repeat = calls[k], repeats[k]
             start = clock()
             for _ in range(repeat):
                 call()
-            times[k].append((clock() - start) / 1e6 / repeat)
-        done += 1
-        if done >= ROUNDS:
-            known = sorted(map(statistics.median, times))
+            took[k] = (clock() - start) / 1e6 / repeat
+        rounds.append(tuple(took))
+        if len(rounds) >= ROUNDS:
+            known = sorted(Turns(tuple(rounds)).medians())
             if all(a * CLEAR < b for a, b in pairwise(known)):
                 break
-    return [statistics.median(t) for t in times]
+    return Turns(tuple(rounds))
 
 
 def cheapest(
@@ -214,12 +216,11 @@ def cheapest(
             distinct[name] = mod
     if not whole or len(distinct) == 1:
         return _noted(kept, found, {})
-    times = dict(zip(distinct, measurer.programs(list(distinct.values())), strict=True))
-    order = sorted(distinct, key=lambda name: _handed(distinct[name]))
-    best = order[0]
-    for name in order[1:]:  # the one that hands less over, unless another is quicker
-        if times[name] < NOISE * times[best]:
-            best = name
+    mods = list(distinct.values())
+    turns = measurer.programs(mods)
+    times = dict(zip(distinct, turns.medians(), strict=True))
+    order = sorted(range(len(mods)), key=lambda k: _handed(mods[k]))
+    best = list(distinct)[_quickest(turns, order)]  # the one that hands less over, if in doubt
     chosen = distinct[best]
     there = {r.name for r in regions(chosen)}
     decided = [replace(d, handed=d.region in there) for d in told.get(best, found)]
@@ -231,12 +232,16 @@ def best_of(mods: Sequence[IRModule], measurer: Measurer, whole: bool) -> IRModu
     another is quicker; of programs that cannot be timed, the first."""
     if len(mods) == 1 or not whole:
         return mods[0]
-    times = measurer.programs(mods)
-    best = 0
-    for k, time_ in enumerate(times):
-        if time_ < NOISE * times[best]:
-            best = k
-    return mods[best]
+    return mods[_quickest(measurer.programs(mods), range(len(mods)))]
+
+
+def _quickest(turns: Turns, order: Iterable[int]) -> int:
+    """Which of some programs to take: the first in `order`, unless a later one is quicker."""
+    first, *rest = order
+    for k in rest:
+        if turns.ratio(k, first).high < PROGRAM_NOISE:
+            first = k
+    return first
 
 
 def _worth(numbered: IRModule, divide: Pass, measurer: Measurer) -> tuple[IRModule, list[Decision]]:
@@ -246,8 +251,10 @@ def _worth(numbered: IRModule, divide: Pass, measurer: Measurer) -> tuple[IRModu
     found = []
     for r in regions(every):
         if r.name not in numbered.functions:
-            ms = measurer.region(every[r.name], r.engine)
-            found.append(Decision(r.name, r.engine, r.nodes, *ms, ms[1] < NOISE * ms[0]))
+            turns = measurer.region(every[r.name], r.engine)
+            (ours, theirs), ratio = turns.medians(), turns.ratio(1, 0)
+            quicker, between = ratio.high < NOISE, (ratio.low, ratio.high)
+            found.append(Decision(r.name, r.engine, r.nodes, ours, theirs, quicker, between))
     slow = {d.region for d in found if not d.handed}
     quick = without_composites(numbered, lambda c: f"{engine_of(c)}_{c.attrs[REGION]}" not in slow)
     return divide(quick), found
@@ -271,8 +278,7 @@ def _quicker(annotated: IRModule, measurer: Measurer) -> dict[Function, bool]:
         for c in _composites(f) if isinstance(f, Function) else ():
             key = _text(c)
             if key not in known:
-                ours, theirs = measurer.region(_alone(c), engine_of(c))
-                known[key] = theirs < NOISE * ours
+                known[key] = measurer.region(_alone(c), engine_of(c)).ratio(1, 0).high < NOISE
             out[c] = known[key]
     return out
 

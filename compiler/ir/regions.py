@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,6 +51,7 @@ class Decision:
         nodes: of the imported model, that it stands for.
         ours_ms, engine_ms: milliseconds.
         handed: whether the engine computes it.
+        between: the interval of `engine_ms / ours_ms`, if it was measured.
     """
 
     region: str
@@ -58,21 +60,34 @@ class Decision:
     ours_ms: float
     engine_ms: float
     handed: bool
+    between: tuple[float, float] | None = None
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Decision:
+        """What `row` made data of."""
+        between = row.get("between")
+        if between is not None:
+            low, high = map(float, between)
+            between = low, high
+        return Decision(**{**row, "nodes": tuple(row["nodes"]), "between": between})
 
     def row(self) -> dict[str, Any]:
         """As data that JSON has."""
-        return {**asdict(self), "nodes": list(self.nodes)}
+        between = None if self.between is None else list(self.between)
+        return {**asdict(self), "nodes": list(self.nodes), "between": between}
 
     def __str__(self) -> str:
         who = self.engine if self.handed else "ours"
         times = f"{self.engine_ms:.4f} ms, ours {self.ours_ms:.4f} ms"
+        if self.between is not None and self.between[0] < self.between[1]:
+            times += ", {:.2f} to {:.2f} of ours".format(*self.between)
         return f"@{self.region}: {who} ({self.engine} {times})"
 
 
 def decisions(mod: IRModule) -> tuple[Decision, ...]:
     """What was measured of the regions of a module that was partitioned by costs; else nothing."""
     rows = mod.attrs.get(DECISIONS, {}).get("regions", ())
-    return tuple(Decision(**{**r, "nodes": tuple(r["nodes"])}) for r in rows)
+    return tuple(map(Decision.of, rows))
 
 
 def program_times(mod: IRModule) -> dict[str, float]:

@@ -91,7 +91,7 @@ def read(reader: Reader) -> Found:
     m, runners = reader.manifest, Runners()
     target = _accelerator(str(m["accelerator"])) if m["accelerator"] else None
     imported = tuple(Region(str(n), str(e), tuple(map(str, some))) for n, e, some in m["imported"])
-    decisions = tuple(Decision(**{**d, "nodes": tuple(d["nodes"])}) for d in m["decisions"])
+    decisions = tuple(map(Decision.of, m["decisions"]))
     if "regions" not in m:
         return Found(target, {}, runners, (), imported, decisions)
     held = m["regions"]

@@ -14,6 +14,7 @@ import compiler
 from compiler.engines import costs, decisions, program_times, regions
 from compiler.engines.costs import Measurer, best_of, cheapest
 from compiler.engines.engine import Engine, register_engine, remove_engine
+from compiler.engines.turns import Turns
 from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Function, IRModule
@@ -64,18 +65,21 @@ class Stated(Measurer):
     theirs: Mapping[str, float] | None = None
     border: float = 0.0
 
-    def region(self, f: Function, engine: str) -> tuple[float, float]:
+    def stated(self, f: Function, engine: str) -> tuple[float, float]:
         ops = [str(b.value.op) for b in opened(f)]
         assert self.theirs is not None
         return sum(OURS[o] for o in ops), self.border + sum(self.theirs[o] for o in ops)
 
-    def programs(self, mods: Sequence[IRModule]) -> list[float]:
+    def region(self, f: Function, engine: str) -> Turns:
+        return Turns.of(*self.stated(f, engine))
+
+    def programs(self, mods: Sequence[IRModule]) -> Turns:
         out = []
         for mod in mods:
-            inside = [self.region(mod[r.name], r.engine)[1] for r in regions(mod)]
+            inside = [self.stated(mod[r.name], r.engine)[1] for r in regions(mod)]
             ours = [str(getattr(b.value, "op", "")) for b in mod.main.bindings]
             out.append(sum(inside) + sum(OURS.get(o, 0) for o in ours))
-        return out
+        return Turns.of(*out)
 
 
 def opened(f: Function) -> list[Any]:
@@ -143,8 +147,8 @@ def test_of_several_engines_the_quicker_one_is_taken() -> None:
 
     @dataclass(frozen=True)
     class ByEngine(Stated):
-        def region(self, f: Function, engine: str) -> tuple[float, float]:
-            ours, theirs = super().region(f, engine)
+        def stated(self, f: Function, engine: str) -> tuple[float, float]:
+            ours, theirs = super().stated(f, engine)
             return ours, theirs / 2 if engine == "other" else theirs
 
     measurer = ByEngine(compiler.build, {}, theirs={"nn.dense": 4.0, "exp": 0.4})
