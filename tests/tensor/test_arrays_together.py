@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,3 +36,21 @@ def test_neighbours_share_large_pages() -> None:
     assert second.ctypes.data - first.ctypes.data == -(-first.nbytes // ALIGN) * ALIGN
     assert first.ctypes.data % LARGE_PAGE == 0
     assert aligned_empty((LARGE_PAGE,), np.dtype("uint8")).ctypes.data % LARGE_PAGE == 0
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="no large pages on this system")
+@pytest.mark.parametrize("size", [LARGE_PAGE // 2, LARGE_PAGE, 3 * LARGE_PAGE // 2 + 5, ROOM])
+def test_large_arrays_have_pages_that_nobody_has_written(size: int) -> None:
+    """What an allocator had before may lie in small pages for good."""
+    for _ in range(4):
+        a = aligned_empty((size,), np.dtype("uint8"))
+        assert a.ctypes.data % LARGE_PAGE == 0
+        assert not a.any()
+        a[...] = 255
+        del a
+
+
+def test_sizes_beyond_all_are_no_memory() -> None:
+    for size in (1 << 50, 1 << 62):
+        with pytest.raises((MemoryError, ValueError)):
+            aligned_empty((size,), np.dtype("uint8"))

@@ -6,7 +6,6 @@ something at all.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from compiler.engines.onednn.objects import (
     cpu,
     run_once,
 )
+from compiler.tensor.packed_arrays import aligned_empty
 from compiler.types.dtypes import Array
 
 
@@ -168,27 +168,7 @@ def _reordered(v: Value, desc: Desc) -> Callable[[], Array]:
     return find
 
 
-ALIGNMENT = 64
-"""Bytes: a line of the cache, and the widest vector."""
-_PAGE = 1 << 21
-"""Bytes of a large page."""
-
-
 def aligned(size: int) -> Array:
     """Bytes of memory that start a line of the cache; much of it lies in large pages, where the
     system has some: equal programs take times several percent apart without."""
-    if size < _PAGE // 2:
-        whole = np.empty(size + ALIGNMENT, np.uint8)
-        start = -whole.ctypes.data % ALIGNMENT
-    else:
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        pages = mmap.mmap(-1, _up(size, _PAGE) + _PAGE, flags=private)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        whole = np.frombuffer(pages, np.uint8)
-        start = -whole.ctypes.data % _PAGE
-    return whole[start : start + size]
-
-
-def _up(size: int, step: int) -> int:
-    return -(-size // step) * step
+    return aligned_empty((size,), np.dtype(np.uint8))

@@ -16,10 +16,11 @@ from compiler.engines.onednn.objects import (
     arguments,
     stream,
 )
-from compiler.engines.onednn.plan import ALIGNMENT, Plan, Slot, aligned
+from compiler.engines.onednn.plan import Plan, Slot, aligned
 from compiler.engines.onednn.translate import planned
 from compiler.errors import MachineError
 from compiler.ir.expr import Function
+from compiler.tensor.packed_arrays import ALIGN
 from compiler.types.dtypes import Array
 
 
@@ -158,4 +159,4 @@ def _assigned(plan: Plan) -> tuple[dict[Slot, int], int]:
 
 
 def _rounded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return -(-size // ALIGN) * ALIGN
