@@ -180,10 +180,10 @@ def _refused(found: Found, design: Design) -> str | None:
         return _format_refused(design, v, x.dtype, w)
     if not design.integer:
         return f"the core computes in {design.format}, not in {x.dtype}"
-    if any(getattr(a, "padding", ())) and not pooling.fills(x.dtype, a.input_zero_point):
-        return f"zero point {a.input_zero_point} is no {x.dtype} to pad with"
     if x.dtype not in (UINT8, INT8) or w.data.dtype != np.int8:
         return f"the core multiplies bytes by int8, not {x.dtype} by {w.data.dtype}"
+    if any(getattr(a, "padding", ())) and not pooling.fills(x.dtype, a.input_zero_point):
+        return f"zero point {a.input_zero_point} is no {x.dtype} to pad with"
     most = 1 << (design.weight_bits - 1)
     if w.data.size and not -most <= w.data.min() <= w.data.max() < most:
         return f"weights go beyond {design.weight_bits} bits"

@@ -57,7 +57,9 @@ def average_refused(found: Found, design: Design) -> str | None:
 
 
 def fills(dtype: DType, zero_point: int) -> bool:
-    """Whether a border can be filled with a zero point."""
+    """Whether a border can be filled with a zero point: of integers, if it is one of them."""
+    if not dtype.is_integer:
+        return zero_point == 0
     held = np.iinfo(dtype.storage)
     return bool(held.min <= zero_point <= held.max)
 

@@ -159,6 +159,29 @@ def test_where_weights_do_not_fit_means_still_go_to_the_core() -> None:
     assert [(y.macs, y.report.gemm) for y in found.layers] == [(0, 0)]
 
 
+@pytest.mark.parametrize(
+    "kind", ["float32", pytest.param("custom[bfloat16]16", marks=pytest.mark.thorough)]
+)
+def test_networks_that_are_not_quantized(kind: str) -> None:
+    """Padded convolutions and pooling of other numbers than the core's are refused in words."""
+    mod = network("mnist_dwsep")
+    if kind != "float32":
+        mod = datatypes.change_dtype(mod, "float32", kind)
+    with pytest.raises(UnsupportedError, match="the core computes nothing of this program"):
+        compiler.build(mod, target="accel")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("skip", ["getitem", "getitem_1?", "logits"])
+def test_layers_that_stay_float32_are_the_hosts(skip: str) -> None:
+    mod, x = quantized("mnist_resnet8", skip=[skip]), digits(2)
+    on_core = compiler.build(mod, target="accel")
+    np.testing.assert_array_equal(on_core(x), compiler.build(mod)(x))
+    found = cost(on_core)
+    assert found is not None
+    assert 0 < len(found.layers) < LAYERS["mnist_resnet8"]
+
+
 REFUSERS = {
     "export": lambda mod, path: compiler.export(mod, "accel", path),
     "decoder": lambda mod, path: compiler.decoder(mod, target="accel"),
