@@ -20,6 +20,7 @@ from compiler.scheduling.tile import (
     is_product,
     keeps_order,
 )
+from compiler.scheduling.turned_sums import turn_terms
 from compiler.target.cpus import CACHES, Caches
 from compiler.tensor.expr import loads
 from compiler.tensor.stmt import For, Store
@@ -86,7 +87,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         peeled.append(order[k])
     outer_x = order[t.spatial[-1][0]] if t.spatial else ""
     lane_extent = path[t.lane_axis].extent.constant()
-    lane_end = "shift" if t.lane_axis in dict(t.run_time) else "peel"
+    lane_end = "shift" if t.turned or t.lane_axis in dict(t.run_time) else "peel"
     lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=lane_end)
     block_out = order[t.block_axis]
     if lane_extent == lane_factor and rank > 1:
@@ -127,6 +128,9 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
     tile += [] if same else [axes[t.block_axis]]
     if t.skew[0]:
         nest, tile, tail, steps = _skewed(s, t, axes, reduce)
+    elif t.turned:
+        tail, steps = [], list(s.split(reduce[-1], t.lanes))
+        nest = [*reduce[:-1], *steps]
     else:
         steps, tail = _reduction(s, t, reduce, pinned)
         nest = [*steps, *reduce[1:]] if pinned else reduce_order(reduce, steps)
@@ -144,7 +148,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
             s.prefetch(packed, ahead)
     # LLVM has no fma of float16 in one rounding.
     floats = store.buffer.dtype in (FLOAT32, FLOAT64)
-    if fma and floats and store.update == "Add" and is_product(store):
+    if fma and floats and store.update == "Add" and is_product(store) and not t.turned:
         s.contract(stage)
     if t.dot is not None:
         s.tensorize(stage, t.dot)
@@ -159,6 +163,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         s.peel(name)
     if len(steps) > 1 and not pinned:
         _unroll_known(s, steps[-1])
+    if t.turned:
+        turn_terms(s, stage, steps[-1], m_block, m_lane, t.lanes)
     if columns:
         # Which taps of a column lie in the padding is known at build time in the outermost tiles.
         s.unroll(reduce[-1])

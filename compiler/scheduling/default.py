@@ -29,6 +29,7 @@ from compiler.scheduling.sketched import apply_sketch, inline_anyway
 from compiler.scheduling.tile import Tile, read_once
 from compiler.scheduling.tile_config import TileChoice, retile
 from compiler.scheduling.turned import turn_squares
+from compiler.scheduling.turned_sums import with_terms
 from compiler.symbolic import Index, Quasi, Var
 from compiler.target.registry import Target, kind_of
 from compiler.tensor.expr import (
@@ -181,6 +182,7 @@ def untiled(
         x.value = simplify(x.value)
     if target is not None:
         in_lanes(s, target)
+        with_terms(s, target, whole.apart if whole is not None else ())
         for_dot_products(s, target, constants)
     return s
 

@@ -31,11 +31,11 @@ from compiler.scheduling.tile import (
     step_of_channels,
     tileable_axis,
 )
+from compiler.scheduling.turned_sums import row_axis, side_of_square
 from compiler.scheduling.unpacked_tiles import (
     APART,
     copied,
     last_is_contiguous,
-    row_axis,
     row_tile,
     scalar_tile,
     side_by_side,
@@ -90,8 +90,10 @@ def _tile_for(
 ) -> Tile | None:
     if store.buffer.dtype.form == "table":
         return scalar_tile(store, path, constants)
-    if not is_product(store):
-        if not last_is_contiguous(store, path, 1 if target.scalar else APART):
+    rows = row_axis(store, path)
+    turned = rows is not None and side_of_square(store, path, rows, target)
+    if not is_product(store) or turned:
+        if turned or not last_is_contiguous(store, path, 1 if target.scalar else APART):
             return row_tile(store, path, target)
         last = len(store.idx) - 1
         n = path[last].extent.constant() or 1

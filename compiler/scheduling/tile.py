@@ -58,6 +58,7 @@ class Tile:
         ahead: bytes by which the packed operand is fetched ahead; None: by rule.
         group: tiles along the first axis that has more, that walk a part of the constant operand
             before the next; None: all, or one, as `walk` says.
+        turned: rows that lie apart are the lanes, and squares of them are turned in registers.
     """
 
     lane_axis: int
@@ -76,6 +77,7 @@ class Tile:
     walk: int | None = None
     ahead: int | None = None
     group: int | None = None
+    turned: bool = False
 
     @property
     def widths(self) -> tuple[tuple[int, int], ...]:

@@ -11,6 +11,7 @@ from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
 from compiler.scheduling.select import consumer, is_widened
 from compiler.scheduling.tile import Tile, best_width, guards, keeps_order, read_once, tileable_axis
+from compiler.scheduling.turned_sums import SIDES
 from compiler.symbolic import Var
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
@@ -157,12 +158,13 @@ class Freedom:
             k
             for k in range(rank)
             if (self.extents[k] or 1) > 1
+            and not tile.turned
             and tileable_axis(path, k)
             and not _follows(packed if tile.pack else None, store.idx[k].vars())
         ]
         skipped = {v for f in guards(path) for v in f.extent.vars()}
         wide = [k for k in range(rank) if (self.extents[k] or 1) > 1]
-        plain = tile.dot is None and tile.copy is None and not tile.run_time
+        plain = tile.dot is None and tile.copy is None and not tile.run_time and not tile.turned
         moved = plain and not is_widened(_reader(s, store))
         self.axes = [k for k in wide if path[k].var not in skipped] if moved else []
         """Axes that may be lanes, or blocks, instead of the rule's."""
@@ -255,6 +257,7 @@ class Freedom:
             walk=c.walk,
             ahead=c.ahead,
             group=c.group,
+            turned=self.tile.turned and c.lanes in SIDES,
         )
 
     def candidates(self) -> list[TileChoice]:
@@ -284,7 +287,9 @@ class Freedom:
         return [c for c in found.values() if c != rule]
 
     def _effect(self, c: TileChoice) -> TileChoice:
-        """The least numbers that give the same loops."""
+        """The least numbers that give the same loops; squares are unrolled as they are."""
+        if self.tile.turned and c.lanes in SIDES:
+            return replace(c, unrolled=self.tile.unrolled)
         extent = self.reduction.extent if self.reduction is not None else None
         most = (extent.constant() if extent is not None else None) or c.step
         step = min(c.step, most)
@@ -300,6 +305,8 @@ class Freedom:
         if c.dot or dtype.form == "table" or t.copy is not None or t.run_time:
             return self._near_lanes(c.dot)
         extent, most = self.extents[self.places(c)[0]] or 1, self.target.vector_bytes
+        if t.turned:
+            return [1, *(n for n in sorted(SIDES) if n <= t.lanes)]
         powers = (1 << k for k in range(8))
         fit = {n for n in powers if n <= extent and n * dtype.nbytes <= 2 * most}
         return sorted(fit | {*self._near_lanes(False)} if c.lane_axis is None else fit)

@@ -25,6 +25,7 @@ from compiler.scheduling.tile import (
     stride_of,
     tileable_axis,
 )
+from compiler.scheduling.turned_sums import row_axis, side_of_square
 from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Gather, IndexValue, Load, walk
@@ -54,17 +55,6 @@ def last_is_contiguous(store: Store, path: Sequence[For], most: int = 1) -> bool
     return n is not None and n >= 4 and plain and len(path) > len(store.idx)
 
 
-def row_axis(store: Store, path: Sequence[For]) -> int | None:
-    """The last output axis of a reduction that is known to have several elements; else the last
-    whose extent is not known at build time."""
-    if guards(path) or len(path) == len(store.idx):
-        return None
-    extents = [f.extent.constant() for f in path[: len(store.idx)]]
-    several = [k for k, n in enumerate(extents) if n is not None and n > 1]
-    unknown = [k for k, n in enumerate(extents) if n is None]
-    return next(reversed(several or unknown), None)
-
-
 def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tuple[int, int], ...]:
     """Neighbouring windows along a row, whose sums stay in registers together."""
     x = len(store.idx) - 2
@@ -78,7 +68,8 @@ def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tup
 
 def row_tile(store: Store, path: Sequence[For], target: Target) -> Tile | None:
     """Neighbouring reductions side by side, one element at a time: each keeps its order, and none
-    waits for its own last addition. Numbers of formats, of which an addition takes many
+    waits for its own last addition; or, where there are registers for it, in lanes, by squares that
+    are turned. Numbers of formats, of which an addition takes many
     instructions, go in lanes, although their elements are then gathered one by one."""
     axis = row_axis(store, path)
     if axis is None:
@@ -92,6 +83,8 @@ def row_tile(store: Store, path: Sequence[For], target: Target) -> Tile | None:
     rows = path[axis].extent.constant()
     if rows is None:
         return Tile(axis, 1, axis, ROWS, (), None, step, None, run_time=((axis, ROWS),))
+    if side := side_of_square(store, path, axis, target):
+        return Tile(axis, side, axis, 1, (), None, side, None, unrolled=side, turned=True)
     lanes = target.vector_bytes // store.buffer.dtype.nbytes
     if store.buffer.dtype.is_custom and lanes > 1 and rows >= lanes:
         return Tile(

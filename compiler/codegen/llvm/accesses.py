@@ -59,14 +59,19 @@ class Accesses:
         return from_memory(self.e, b, out)
 
     def _register(self, b: Buffer, at: Address) -> Val:
-        """What a register holds: all its lanes, or the first of more that were written."""
+        """What a register holds: all its lanes, or neighbours of more that were written."""
         hit = self.scope.regs.get((b, at.const, at.offsets))
         if hit is not None:
             return hit
         n = len(at.offsets)
         for (buffer, const, offsets), v in self.scope.regs.items():
-            if buffer is b and const == at.const and offsets[:n] == at.offsets:
-                return self.e.shuffle(v, v, list(range(n)))
+            if buffer is not b or len(offsets) <= n:
+                continue
+            first = at.const + at.offsets[0] - const
+            wanted = tuple(at.const + o - const for o in at.offsets)
+            k = offsets.index(first) if first in offsets else 0
+            if offsets[k : k + n] == wanted:
+                return self.e.shuffle(v, v, list(range(k, k + n)))
         parts = self._parts(b, at)
         if parts:
             return self._joined(parts)
