@@ -22,6 +22,10 @@ _TURNS = 40_000
 """Long enough that the microsecond which a call costs is under one percent of the time."""
 
 
+_REPEATED = 8
+"""Operations of a chain in the body of a loop."""
+
+
 @dataclass(frozen=True)
 class Peak:
     """A call that does `operations` (a multiply and an add count as two) with `instruction`."""
@@ -96,6 +100,35 @@ def peak_float32(target: Target) -> Peak:
     types = (f"<{lanes} x float>",) * 3
     name = f"float32 fma {8 * target.vector_bytes}"
     return _measured(target, name, f"llvm.fma.v{lanes}f32", types, 2 * lanes)
+
+
+def operation(name: str, lanes: int, chains: int, target: Target) -> Peak:
+    """So many chains of an LLVM operation on float32 vectors, of which each takes the result of the
+    one before; an operation on a vector counts as one."""
+    t = f"<{lanes} x float>"
+    lines = ["define void @peak(i64 %turns, ptr %memory) nounwind {", "entry:"]
+    # Ones that LLVM does not know of: of numbers that are none, quotients may be quicker.
+    lines += ["  %word = load i32, ptr %memory, align 4", "  %zero = lshr i32 %word, 31"]
+    lines += ["  %none = uitofp i32 %zero to float", "  %one = fadd float %none, 1.0"]
+    lines.append(f"  %first = insertelement {t} poison, float %one, i64 0")
+    splat = f"<{lanes} x i32> zeroinitializer"
+    lines.append(f"  %y = shufflevector {t} %first, {t} poison, {splat}")
+    lines += ["  br label %loop", "loop:"]
+    lines.append("  %i = phi i64 [0, %entry], [%next, %loop]")
+    last = _REPEATED - 1
+    for k in range(chains):
+        lines.append(f"  %s{k} = phi {t} [%y, %entry], [%x{k}.{last}, %loop]")
+    for j in range(_REPEATED):
+        for k in range(chains):
+            before = f"%x{k}.{j - 1}" if j else f"%s{k}"
+            lines.append(f"  %x{k}.{j} = {name} {t} {before}, %y")
+    lines += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %turns"]
+    lines += ["  br i1 %more, label %loop, label %done", "done:"]
+    for k in range(chains):
+        lines.append(f"  %at{k} = getelementptr i8, ptr %memory, i64 {64 * k}")
+        lines.append(f"  store {t} %x{k}.{last}, ptr %at{k}, align 4")
+    text = "\n".join([*lines, "  ret void", "}"])
+    return _timed(target, f"{name} {lanes}", text, chains, _REPEATED)
 
 
 def _measured(

@@ -104,13 +104,14 @@ def _measured(
     cold: bool,
 ) -> KernelRow:
     legal = legalize(function)  # which compiling schedules in place
-    fetched = sum(a.data.nbytes for a in legal.inputs if isinstance(a, Constant)) if cold else 0
-    text, work = summary(legal.func), work_of(legal.func)
+    pairs = zip(legal.func.params, legal.inputs, strict=False)
+    known = {b for b, a in pairs if isinstance(a, Constant)}
+    text, work = summary(legal.func), work_of(legal.func, known)
     custom, inputs = uses_custom(legal.func), random_arrays(legal, 0)
     kernel = compile_kernel(legal, target)
     if custom:
-        work = replace(work, float32=lowered_operations(kernel.func))
-    bound = machine.least_ms(work, fetched)
+        work = replace(work, float32=lowered_operations(kernel.func), divisions=0.0, chain=0.0)
+    bound = machine.least_ms(work, work.constants if cold else 0)
     room = Room()
     default = KernelRun(kernel, target, inputs, room=room, cold=cold)
     ruled = scheduled_by_rules(kernel.func)
