@@ -61,7 +61,7 @@ _devices: dict[str, Device] = {}
 
 def check_name(name: str) -> None:
     """Raise ConfigError if a device cannot be called so."""
-    if not name.isidentifier() or not name.isascii():
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise ConfigError(f"a device's name is letters, digits and '_', not {name!r}")
     if name == HOST:
         raise ConfigError(f"{HOST!r} is the device that calls the others: name this one otherwise")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compiler.errors import UnsupportedError, unknown
+from compiler.errors import ConfigError, UnsupportedError, unknown
 from compiler.target.accelerator import KIND, Design
 from compiler.target.cpus import GENERIC, TRIPLES, Architecture, architecture, cpus
 from compiler.target.granted import TILES, tiles_granted
@@ -107,12 +107,13 @@ class Target:
         `compiler.build` finds something to run it.
 
         Raises:
+            ConfigError: no text.
             UnsupportedError: not a target we have, or a CPU like this one with features that this
                 one lacks, or another machine for a kind that only runs here.
         """
         if isinstance(target, Target):
             return target
-        found, here = _parse(target.strip()), _host()
+        found, here = _parse(_text(target)), _host()
         if found.elsewhere and found.kind in _ELSEWHERE:
             return found
         if missing := sorted(found.enabled - here.enabled):
@@ -128,9 +129,10 @@ class Target:
         executable.
 
         Raises:
+            ConfigError: no text.
             UnsupportedError: not a target we have.
         """
-        return _parse(text.strip())
+        return _parse(_text(text))
 
     @property
     def kind(self) -> str:
@@ -279,6 +281,19 @@ def host() -> Target:
 def host_cpu() -> str:
     """LLVM's name of this machine's CPU, e.g. `znver4`."""
     return _host().cpu
+
+
+def _text(target: object) -> str:
+    """What was given as a target, if it is a text.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(target, Mapping):
+        raise ConfigError("several devices are for compiler.build: here, a target is one text")
+    if not isinstance(target, str):
+        raise ConfigError(f"a target is a text, for example 'llvm', not {target!r}")
+    return target.strip()
 
 
 def _parse(text: str) -> Target:

@@ -124,7 +124,7 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     trials: int | None = None,
     place: Place | None = None,
-    transfer: Sequence[str | os.PathLike[str]] = (),
+    transfer: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] = (),
 ) -> Tuning:
     """Measure candidate schedules for the workloads of a module and append the faster ones to a
     log, which takes every trial as it is measured.
@@ -144,7 +144,7 @@ def tune(
         trials: stop after as many candidates for each workload on average.
         place: the machine that candidates are measured on, `target` being one of its own; None:
             this one.
-        transfer: logs whose choices are tried first, whatever CPU they are from.
+        transfer: logs (or one) whose choices are tried first, whatever CPU they are from.
 
     Raises:
         ConfigError: a budget or number of trials that is not positive, a log that cannot be
@@ -157,7 +157,8 @@ def tune(
     if budget_s == math.inf and trials is None:
         raise ConfigError("tuning needs a budget or a number of trials: it would not end")
     check_log(log)
-    hints = [h for path in transfer for h in _hints(path)]
+    logs = [transfer] if isinstance(transfer, str | os.PathLike) else transfer
+    hints = [h for path in logs for h in _hints(path)]
     chosen, start = Target.parse(target), time.perf_counter()
     chosen.refuse_accelerator("tuning logs")
     if not backend_of(chosen).separate:
