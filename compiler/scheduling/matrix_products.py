@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from compiler.scheduling import Schedule
-from compiler.scheduling.nests import nest
 from compiler.scheduling.tile import guards, index_vars_of, is_product, keeps_order
 from compiler.symbolic import Index, IntLike, Var
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
-from compiler.tensor.expr import BinOp, Cast, Expr, Load, const, rewrite, subst
+from compiler.tensor.expr import BinOp, Cast, Load, subst
 from compiler.tensor.intrinsic import Intrinsic
-from compiler.tensor.stmt import Buffer, For, Stmt, Store
+from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import INT32, DType
 
 SIDE = 2
@@ -98,12 +94,12 @@ class Product:
     @property
     def depth(self) -> int:
         """Steps of the reduction along `term`."""
-        return _extent(self.term)
+        return extent_of(self.term)
 
     @property
     def terms(self) -> int:
         """All steps of the reduction."""
-        return self.depth * math.prod(map(_extent, self.taps))
+        return self.depth * math.prod(map(extent_of, self.taps))
 
     @property
     def pairs(self) -> bool:
@@ -111,9 +107,22 @@ class Product:
         return self.rows >= SIDE * self.by.size[0]
 
     @property
+    def tiles(self) -> int:
+        """Rows of tiles that are computed."""
+        moved, followed = index_vars_of(self.data), index_vars_of(self.weight)
+        rest = (v for k, v in enumerate(self.own[:-1]) if k not in self.axes)
+        rounds = (extent_of(v) or 1 for v in rest if v in moved and v not in followed)
+        return -(-self.rows // self.by.size[0]) * math.prod(rounds)
+
+    @property
+    def dense(self) -> bool:
+        """Whether not too many rows are computed that nobody uses."""
+        return self.rows <= UNUSED * math.prod(extent_of(self.own[k]) for k in self.axes)
+
+    @property
     def used(self) -> int | None:
         """Of a row of pixels, how many are used; None: all rows are."""
-        n = _extent(self.own[self.axes[-1]])
+        n = extent_of(self.own[self.axes[-1]])
         return n if len(self.axes) > 1 and n < self.pitch else None
 
     def place(self, row: Index) -> dict[int, Index]:
@@ -150,7 +159,7 @@ class Product:
         return even and not hidden & {row, k, i}
 
 
-def _extent(v: Var) -> int:
+def extent_of(v: Var) -> int:
     """Iterations of a loop; 0: they are not known."""
     return (v.extent.constant() if v.extent is not None else None) or 0
 
@@ -175,30 +184,25 @@ def product_of(
     if by is None or rank < 2 or list(store.idx) != [*own] or not reduction:
         return None
     followed, moved = index_vars_of(w), index_vars_of(x)
-    if own[-1] in moved or own[-1] not in followed or not all(map(_extent, reduction)):
+    if own[-1] in moved or own[-1] not in followed or not all(map(extent_of, reduction)):
         return None
-    if not all(_extent(v) for v in own if v in followed):
+    if not all(extent_of(v) for v in own if v in followed):
         return None
     rows = [k for k in range(rank - 1) if own[k] in moved and own[k] not in followed]
-    size, found = by.size[0], []
+    found = []
     term, *taps = reduction
-
-    def tiles(p: Product) -> int:
-        others = math.prod(_extent(own[k]) or 1 for k in rows if k not in p.axes)
-        return -(-p.rows // size) * others
-
     for k in rows:
         for axes, pitch in (((k,), 1), ((k, k + 1), _pitch(x, own[k : k + 2]))):
             if axes[-1] not in rows or not pitch:
                 continue
-            n, *more = (_extent(own[a]) for a in axes)
+            n, *more = (extent_of(own[a]) for a in axes)
             if not all((n, *more)):
                 continue
             count = (n - 1) * pitch + more[0] if more else n
-            if count >= size and count <= UNUSED * n * (more[0] if more else 1):
-                found.append(Product(own, axes, pitch, count, _extent(own[-1]), term, (*taps,), x,
+            if count >= by.size[0]:
+                found.append(Product(own, axes, pitch, count, extent_of(own[-1]), term, (*taps,), x,
                                      w, by))  # fmt: skip
-    best = min(found, key=tiles, default=None)
+    best = min(found, key=lambda p: p.tiles, default=None)
     return best if best is not None and best.columns >= by.size[1] else None
 
 
@@ -208,7 +212,7 @@ def _pitch(x: Load, axes: Sequence[Var]) -> int:
     flat = x.buffer.flat(x.idx)
     a, b = (flat.terms.get(v, 0) for v in axes) if len(axes) == 2 else (0, 0)
     hidden = {v for t in flat.terms if not isinstance(t, Var) for v in t.leaves()}
-    if hidden & {*axes} or b <= 0 or a % b or a // b < _extent(axes[1]) or _plane(x, axes)[0] < 0:
+    if hidden & {*axes} or b <= 0 or a % b or a // b < extent_of(axes[1]) or _plane(x, axes)[0] < 0:
         return 0
     return a // b
 
@@ -227,81 +231,3 @@ def worth_copies(found: Product) -> bool:
     """Whether weights that are not known at build time are worth the copies that a product takes
     of them."""
     return found.data.buffer is not found.weight.buffer and found.pairs and not found.taps
-
-
-def padded(
-    s: Schedule, stage: str, found: Product, path: Sequence[For], target: Target
-) -> Product | None:
-    """The product over a copy with zeros around the data, where loops skip what lies outside of
-    it; None: not even then it fits. The copy's stages are put in front of `stage`."""
-    x = found.data
-    skipping = guards(path)
-    if not skipping:
-        return found if found.fits else None
-    if not all(_skips_padding(f, x) for f in skipping):
-        return None
-    shape, first = list[Index](), list[int]()
-    for i, n in zip(x.idx, x.buffer.shape, strict=True):
-        (low, high), size = i.range(), n.constant()
-        if size is None or low is None or high is None:
-            first.append(0)
-            shape.append(n)
-        else:
-            first.append(min(low, 0))
-            shape.append(Index.of(max(high + 1, size) - first[-1]))
-    name = x.buffer.name
-    new = Buffer(f"{name}_padded", tuple(shape), x.dtype)
-    moved = Load(new, tuple(i - a for i, a in zip(x.idx, first, strict=True)))
-    ((store, _, _),) = s.stage_stores(stage)
-    ours = product_of(store, [f for f in path if f not in skipping], moved, found.weight, target)
-    if ours is None or not ours.fits:
-        return None
-    s.func.temps.append(new)
-    at = next(k for k, st in enumerate(s.func.body) if st is path[0])
-    s.func.body[at:at] = _copied(f"{stage}.{name}", x.buffer, new, first)
-    value = rewrite(store.value, lambda e: moved if e is x else None)
-    home = [f for f in path if f not in skipping]
-    body: Stmt = replace(store, value=value)
-    for f in reversed(home):
-        body = For(f.var, [body], f.kind)
-    s.swap(s.func.body, path[0], [body])
-    return ours
-
-
-def _skips_padding(guard: For, x: Load) -> bool:
-    """Whether a loop of one or no iteration skips just what lies outside of the data."""
-    mine = guard.extent.vars()
-    if guard.var in index_vars_of(x) or not all(map(_extent, mine)):
-        return False
-    points = np.ogrid[tuple(slice(0, _extent(v)) for v in mine)]
-    env = dict(zip(mine, points, strict=True))
-    inside = np.array(True)
-    for i, n in zip(x.idx, x.buffer.shape, strict=True):
-        if i.vars() & mine:
-            if i.vars() - mine or n.constant() is None:
-                return False
-            at = i.value(env)
-            inside = inside & (at >= 0) & (at < n.const)
-    runs = guard.extent.value(env)
-    return bool(np.all((runs >= 1) == inside)) and guard.extent.range()[1] == 1
-
-
-def _copied(name: str, old: Buffer, new: Buffer, first: Sequence[int]) -> list[Stmt]:
-    """Loop nests that copy `old` to where `new`, in which it begins at -`first`, has it, and fill
-    what is around it with zeros."""
-    inner, outer = list[IntLike](old.shape), list[IntLike](new.shape)
-    starts: list[IntLike] = [-a for a in first]
-    parts = [(f"{name}.inside", starts, inner, True)]
-    for d, (start, n, whole) in enumerate(zip(starts, inner, outer, strict=True)):
-        for ending, begin, count in (("before", 0, start), ("after", start + n, whole - start - n)):
-            if count != 0:
-                at = [*starts[:d], begin, *[0] * (len(outer) - d - 1)]
-                sizes = [*inner[:d], count, *outer[d + 1 :]]
-                parts.append((f"{name}.{ending}{d}", at, sizes, False))
-    out: list[Stmt] = []
-    for stage, at, sizes, inside in parts:
-        vs = [Var(f"{stage}.{k}", n) for k, n in enumerate(sizes)]
-        value: Expr = Load(old, tuple(map(Index.of, vs))) if inside else const(0, old.dtype)
-        idx = tuple(v + a for v, a in zip(vs, at, strict=True))
-        out.append(nest(vs, Store(stage, new, idx, value)))
-    return out

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.scheduling import Schedule
+from compiler.scheduling.matrix_copies import laid_out
 from compiler.scheduling.matrix_products import (
     SIDE,
     Product,
     factors_of,
-    padded,
     product_of,
     worth_copies,
 )
@@ -63,7 +63,7 @@ def schedule_matrices(
         ((_, around, _),) = s.stage_stores(reader.stage)
         if [*reader.idx] != [f.var for f in around]:
             return frozenset()
-    found = padded(s, stage, found, path, target)
+    found = laid_out(s, stage, found, path, target)
     if found is None:
         return frozenset()
     if store.buffer in s.func.params or reader is None:
@@ -82,14 +82,19 @@ _Value = Callable[[dict[str, Var]], Expr]
 
 @dataclass(frozen=True)
 class _Span:
-    """Tiles along an axis: `count` times, those of index `base` and of so many elements from the
-    one numbered `first` on are used."""
+    """Tiles along an axis, one `step` elements after the other, from `base` on; of their elements,
+    so many from the one numbered `first` on are used."""
 
     loop: Var
     base: Index
     first: int
     used: int
     tiles: int
+    step: int
+
+    def height(self, size: int) -> int:
+        """Elements of all tiles, of which each has `size`, from the first to the last."""
+        return (self.tiles - 1) * self.step + size
 
 
 class _Nest:
@@ -177,14 +182,18 @@ class _Nest:
         name, dtype = self.store.buffer.name, self.store.buffer.dtype
         shape = (Index.of(down.tiles * rows), Index.of(across.tiles * columns))
         acc = Buffer(name, shape, dtype, "register")
+        shape = (Index.of(down.height(rows)), shape[1])
         kept = Buffer(f"{name}_tiles", shape, dtype, "local", align=64)
         p, q = Var("p", down.tiles), Var("q", across.tiles)
 
         def at(v: dict[str, Var]) -> tuple[Index, ...]:
             return p * rows + v["m"], q * columns + v["n"]
 
+        def to(v: dict[str, Var]) -> tuple[Index, ...]:
+            return p * down.step + v["m"], at(v)[1]
+
         zero = self._instruction(by.zero, ".init", acc, at, lambda v: by.zero.pattern.value)
-        last = self._instruction(by.store, ".store", kept, at, lambda v: Load(acc, at(v)))
+        last = self._instruction(by.store, ".store", kept, to, lambda v: Load(acc, at(v)))
         step = Var(self.found.term.name, self.found.depth // by.steps)
         taps = [Var(v.name, v.extent) for v in self.found.taps]
         inner = self._step(down, across, [step, *taps], acc, p, q)
@@ -211,7 +220,7 @@ class _Nest:
 
         def read(v: dict[str, Var]) -> Expr:
             m = {**outer, self.found.term: step * by.steps + v["c"] * group + v["i"]}
-            return self.found.read(down.base + p * rows + v["r"], m)
+            return self.found.read(down.base + p * down.step + v["r"], m)
 
         def fetched(v: dict[str, Var]) -> Expr:
             tile = (v["r"], v["c"], v["i"])
@@ -299,16 +308,16 @@ def _unrolled(loops: Sequence[Var], body: Stmt) -> Stmt:
 
 
 def _spans(name: str, n: int, size: int) -> Iterator[_Span]:
-    """Tiles of rows: pairs of them, one, and one that overlaps what is before it."""
+    """Tiles of rows: pairs of them, and a pair that overlaps, one, or one that overlaps what is
+    before it."""
     pairs, left = divmod(n, SIDE * size)
     if pairs:
         v = Var(f"{name}o", pairs)
-        yield _Span(v, v * (SIDE * size) if pairs > 1 else Index(), 0, SIDE * size, SIDE)
-    if left >= size:
-        yield _Span(Var(f"{name}o_t", 1), Index.of(n - left), 0, size, 1)
-        left -= size
-    if left:
-        yield _Span(Var(f"{name}o_r", 1), Index.of(n - size), size - left, left, 1)
+        yield _Span(v, v * (SIDE * size) if pairs > 1 else Index(), 0, SIDE * size, SIDE, size)
+    if left > size:
+        yield _Span(Var(f"{name}o_t", 1), Index.of(n - left), 0, left, SIDE, left - size)
+    elif left:
+        yield _Span(Var(f"{name}o_t", 1), Index.of(n - size), size - left, left, 1, size)
 
 
 def _filled(name: str, n: int, size: int) -> Iterator[_Span]:
@@ -316,7 +325,7 @@ def _filled(name: str, n: int, size: int) -> Iterator[_Span]:
     pairs, left = divmod(n, SIDE * size)
     if pairs:
         v = Var(f"{name}o", pairs)
-        yield _Span(v, v * (SIDE * size) if pairs > 1 else Index(), 0, SIDE * size, SIDE)
+        yield _Span(v, v * (SIDE * size) if pairs > 1 else Index(), 0, SIDE * size, SIDE, size)
     if left:
         tiles = -(-left // size)
-        yield _Span(Var(f"{name}o_t", 1), Index.of(n - left), 0, left, tiles)
+        yield _Span(Var(f"{name}o_t", 1), Index.of(n - left), 0, left, tiles, size)

@@ -214,7 +214,7 @@ def test_their_names_are_known_to_texts() -> None:
 @needs_tiles
 @pytest.mark.thorough
 def test_scheduled_loops_mean_the_same_and_read_back() -> None:
-    mod, data = dense((18,), 17, 64, "uint8", "")
+    mod, data = dense((50,), 17, 64, "uint8", "")
     (kernel,) = compiler.build(mod).program.kernels
     func = kernel.func
     assert str(func).count("tdpbusd<") == 2

@@ -1,5 +1,7 @@
 """Convolutions over blocks of 64 channels by instructions on tiles: the same bits as without."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +12,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var
 from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dim
+from compiler.tensor.stmt import Intrin, PrimFunc, walk_stmts
 
 needs_tiles = pytest.mark.skipif(
     "amx-int8" not in compiler.Target.parse("llvm").enabled,
@@ -49,7 +52,7 @@ def test_convolutions_of_all_shapes_give_the_same_bits(count: int) -> None:
     @given(
         st.sampled_from([64, 128]), st.sampled_from([64, 128]), st.integers(1, 3),
         st.tuples(st.integers(5, 20), st.integers(5, 20)),
-        st.tuples(st.integers(1, 2), st.integers(1, 2)), st.tuples(*[st.integers(0, 2)] * 4),
+        st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(*[st.integers(0, 2)] * 4),
         st.integers(1, 2), st.sampled_from([0, 0, 3, 128]), st.sampled_from([1, 2, None]),
         st.sampled_from(["uint8", "int8"]), st.integers(0, 99), st.sampled_from([1, 2]),
     )  # fmt: skip
@@ -111,3 +114,54 @@ def test_what_follows_a_convolution_is_done_on_its_tiles() -> None:
     assert sum("tdpb" in part for part in text.split("primfunc ")) == 2
     assert any("tdpb" in p and '"qnn.add"' in p for p in text.split("primfunc "))
     assert exe(data).tobytes() == compiler.evaluate(mod, data).tobytes()
+
+
+def convolution(
+    channels: int, outputs: int, kernel: int, size: int, stride: int, batch: int = 1
+) -> PrimFunc:
+    """The loops of a convolution."""
+    net = Net(0, 0)
+    x = net.b.param("x", (batch, channels, size, size), "uint8")
+    y = net.conv(x, channels, outputs, kernel, strides=(stride, stride),
+                 padding=(kernel // 2,) * 4)  # fmt: skip
+    exe = compiler.build(IRModule({"main": net.b.finish(y)}))
+    (func,) = (k.func for k in exe.program.kernels if "conv2d" in k.func.name)
+    return func
+
+
+def products(func: PrimFunc) -> int:
+    """Products of bytes that instructions on tiles compute."""
+    found = (
+        (s, path) for s, path, _ in walk_stmts(func.body) if isinstance(s, Intrin) and "k" in s.vars
+    )
+    return sum(
+        math.prod(f.extent.constant() or 0 for f in path) * math.prod(s.intrin.loops.values())
+        for s, path in found
+    )
+
+
+@needs_tiles
+@pytest.mark.thorough
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize(("size", "stride"), [(14, 2), (28, 2), (56, 2), (57, 2), (42, 3), (16, 4)])
+def test_strided_layers_compute_few_rows_that_nobody_uses(
+    kernel: int, size: int, stride: int
+) -> None:
+    """Where these alone were computed that lie evenly as they are, there would be more than twice
+    as many; what is left of tiles at the end of an image is counted, too."""
+    func = convolution(128, 512, kernel, size, stride)
+    out = (size - 1) // stride + 1
+    wanted = 128 * 512 * kernel**2 * out**2
+    assert any(b.name.endswith("_padded") for b in func.temps)
+    assert wanted <= products(func) <= 1.35 * wanted + 128 * 512 * kernel**2 * 16
+
+
+@needs_tiles
+@pytest.mark.thorough
+def test_data_are_copied_only_where_that_saves_more() -> None:
+    """Rows of 28 are two tiles each, of which four elements are computed twice: for few channels
+    that takes less than a copy, for many it does not."""
+    few, many = (
+        any("padded" in b.name for b in convolution(64, n, 1, 56, 2).temps) for n in (64, 1024)
+    )
+    assert (few, many) == (False, True)
