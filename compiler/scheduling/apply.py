@@ -20,7 +20,7 @@ from compiler.scheduling.tile import (
     is_product,
     keeps_order,
 )
-from compiler.scheduling.turned_sums import turn_terms
+from compiler.scheduling.turned_sums import rows_may_repeat, turn_terms
 from compiler.target.cpus import CACHES, Caches
 from compiler.tensor.expr import loads
 from compiler.tensor.stmt import For, Store
@@ -87,7 +87,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         peeled.append(order[k])
     outer_x = order[t.spatial[-1][0]] if t.spatial else ""
     lane_extent = path[t.lane_axis].extent.constant()
-    lane_end = "shift" if t.turned or t.lane_axis in dict(t.run_time) else "peel"
+    again = t.turned and rows_may_repeat(store, reader, t.lane_axis)
+    lane_end = "shift" if again or t.lane_axis in dict(t.run_time) else "peel"
     lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=lane_end)
     block_out = order[t.block_axis]
     if lane_extent == lane_factor and rank > 1:

@@ -129,6 +129,15 @@ def _computed_for(s: Schedule, b: Buffer, reader: Store) -> Store | None:
     return term if few and not any(isinstance(e, Call) for e in walk(term.value)) else None
 
 
+def rows_may_repeat(store: Store, reader: Store, axis: int) -> bool:
+    """Whether the last square may have rows of the one before: `reader` reads nothing else that is
+    of a row, whose memory may be that of what it stores."""
+    along = reader.idx[axis].vars()
+    return not any(
+        along & index_vars_of(x) for x in reads_of(reader) if x.buffer is not store.buffer
+    )
+
+
 def turn_terms(s: Schedule, stage: str, step: str, block: str, lane: str, side: int) -> None:
     """Let `stage`, in registers, read what it adds in whole squares of the loops `step` and `lane`
     from a register that the stage `<stage>.terms` fills before, for all of `block`."""
@@ -158,4 +167,4 @@ def turn_terms(s: Schedule, stage: str, step: str, block: str, lane: str, side: 
         store.value = Load(terms, tuple(Index.of(f.var) for f in (blocks, loop, rows)))
 
 
-__all__ = ["row_axis", "side_of_square", "turn_terms", "with_terms"]
+__all__ = ["row_axis", "rows_may_repeat", "side_of_square", "turn_terms", "with_terms"]

@@ -112,6 +112,22 @@ def test_what_is_added_is_not_stored() -> None:
     assert all(b.size.constant() == 8 for b in f.temps)
 
 
+def test_what_a_row_stores_over_what_it_reads_is_computed_once() -> None:
+    """The quotient takes the memory of the largest numbers: rows that two squares had in common
+    would be divided twice."""
+    x = compiler.var("x", (4, 50, 67), "float32")
+    most = compiler.call("max", x, axis=-1, keepdims=True)
+    total = compiler.call("sum", x, axis=-1, keepdims=True)
+    y = compiler.call("multiply", x, compiler.call("divide", total, most))
+    function = primitive(IRModule({"main": compiler.function([x], y)}))
+    target = Target.parse("llvm")
+    kernel = compile_kernel(legalize(function), target)
+    a = np.random.default_rng(0).standard_normal((4, 50, 67)).astype(np.float32)
+    got = np.frombuffer(KernelRun(kernel, target, [a]).result(), np.float32)
+    want = compiler.evaluate(IRModule({"main": compiler.function([x], y)}), a)
+    np.testing.assert_array_equal(got.reshape(a.shape), want)
+
+
 def test_the_exponential_of_a_softmax_is_read_twice() -> None:
     f = scheduled(rows("nn.softmax", (64, 64)), "llvm -mcpu=skylake-avx512")
     assert (16, 16) in squares(f)
