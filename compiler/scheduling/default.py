@@ -302,9 +302,10 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
     if _vectorize_pair(s, store, path, target) or turn_squares(s, store, path, target):
         return
+    ((store, path, home),) = s.stage_stores(stage)  # its loops may have been cut
     if not any(_hinders_lanes(e) for e in walk(store.value)):
         store, path = fuse_short_rows(s, store, path, lanes)
-        last = path[-1]
+    last = path[-1]
     n = last.extent.constant()
     whole = n is not None and n <= 2 * lanes
     if (n is not None and n < 2) or not _contiguous(store, last.var, whole, lanes):

@@ -35,18 +35,17 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
         return False
     most = min(MOST, target.vector_bytes // store.buffer.dtype.nbytes)
     extents = [f.extent.constant() for f in (row, last)]
+    if most < 2 or None in extents or not _step(to, row.var):
+        return False
     if _fused_line(s, store, path, row, most, most):
         ((store, path, _),) = s.stage_stores(store.stage)
         return turn_squares(s, store, path, target)
     rows, columns = (n or 0 for n in extents)
-    few = columns < most <= rows and bool(columns % LEAST) and bool(_step(to, row.var))
-    if few and _together(s, path, row, most):
+    if columns < most <= rows and columns % LEAST and _together(s, path, row, most):
         return True
     if _fused_line(s, store, path, row, most, LEAST):
         ((store, path, _),) = s.stage_stores(store.stage)
         return turn_squares(s, store, path, target)
-    if most < 2 or None in extents or not _step(to, row.var):
-        return False
     names = [f.var.name for f in path]
     side = _side(min(rows, columns), most, LEAST)
     if not side:

@@ -118,3 +118,16 @@ def test_sums_of_floats_keep_their_order() -> None:
     mod = reduction((3, 18, 14), (1, 2), "sum", "float32")
     x = np.random.default_rng(2).standard_normal((3, 18, 14)).astype("float32")
     np.testing.assert_array_equal(compiler.build(mod)(x), compiler.evaluate(mod, x))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((200, 300), (300, 1)), ((1, 5), (5, 37)), ((3, 17, 4), (4, 2))]
+)
+def test_results_of_tiles_with_few_columns(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """A stage that copies what a tile has added up keeps its loops where no square fits."""
+    a, b = (compiler.var(n, s, "float32") for n, s in zip("ab", shapes, strict=True))
+    y = compiler.call("nn.matmul", a, b)
+    mod = IRModule({"main": compiler.function([a, b], y)})
+    rng = np.random.default_rng(3)
+    x = [rng.standard_normal(s).astype("float32") for s in shapes]
+    np.testing.assert_allclose(compiler.build(mod)(*x), x[0] @ x[1], rtol=1e-4, atol=1e-4)
