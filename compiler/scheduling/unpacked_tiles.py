@@ -49,7 +49,12 @@ def last_is_contiguous(store: Store, path: Sequence[For], most: int = 1) -> bool
     elements apart."""
     (v,) = store.idx[-1].vars()
     n = v.extent.constant() if v.extent is not None else None
-    reads = [n for n in walk(store.value) if isinstance(n, (Load, Gather, IndexValue))]
+    nodes = walk(store.value)
+    reads = [
+        n
+        for n in nodes
+        if isinstance(n, Load | Gather) or (isinstance(n, IndexValue) and v in n.index.vars())
+    ]
     steps = [stride_of(x, v) if isinstance(x, Load) else None for x in reads]
     plain = all(k is not None and 0 <= k <= most for k in steps)
     return n is not None and n >= 4 and plain and len(path) > len(store.idx)

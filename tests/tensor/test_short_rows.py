@@ -49,7 +49,8 @@ def lanes(f: PrimFunc) -> list[int]:
     return [x.extent.const for x in every if x.kind == "vector"]
 
 
-@settings(max_examples=6, deadline=None)
+@pytest.mark.thorough
+@settings(max_examples=25, deadline=None)
 @given(ROWS, st.data(), st.integers(1, 2))
 def test_elements_of_any_shape(shape: list[int], data: st.DataObject, threads: int) -> None:
     kept = data.draw(st.sets(st.integers(0, len(shape) - 1)))
