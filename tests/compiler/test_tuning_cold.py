@@ -14,7 +14,7 @@ from compiler.ir.expr import IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import compile_kernel
 from compiler.target.registry import Target
-from compiler.tuning import measure, tasks
+from compiler.tuning import kernel_run, measure, tasks
 from compiler.tuning.kernel_run import KernelRun, random_arrays, second_cache
 from compiler.tuning.tasks import tasks_of
 
@@ -56,6 +56,21 @@ def test_a_kernel_timed_cold_computes_the_same(shape: tuple[int, int]) -> None:
     want = warm.result()
     assert cold.cold_ms() > 0
     assert b"".join(out.tobytes() for out in cold.outputs) == want == cold.result()
+
+
+@linux
+def test_long_kernels_are_timed_by_the_threads_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other processes take does not count: the clock is that of the thread from then on."""
+    (task,) = tasks_of(compiler.optimize(net(64, 48)), HOST)
+    inputs = random_arrays(legalize(task.function), 0)
+    kernel = compile_kernel(legalize(task.function), HOST)
+    short = KernelRun(kernel, HOST, inputs, cold=True)
+    clocks = []
+    for limit in (10**12, 0):
+        monkeypatch.setattr(kernel_run, "LONG_NS", limit)
+        assert short.cold_ms() > 0
+        clocks.append(short._around.which)
+    assert clocks == [kernel_run.MONOTONIC, kernel_run.THREAD]
 
 
 @linux
