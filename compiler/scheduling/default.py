@@ -126,7 +126,7 @@ def _arrange(
     watcher: Watcher | None,
 ) -> None:
     """Tile and vectorize all stages of `f`, in place, with what is in `left` for some."""
-    s = untiled(f, target, constants, whole, watcher)
+    s = untiled(f, target, constants, whole, watcher, left)
     done: frozenset[str] = frozenset()
     for stage in s.stages():
         if stage in done or stage not in s.stages():
@@ -171,10 +171,12 @@ def untiled(
     constants: Collection[Buffer] = (),
     whole: Sketch | None = None,
     watcher: Watcher | None = None,
+    chosen: Collection[str] = (),
 ) -> Schedule:
     """A schedule of `f` with elementwise stages inlined (as `whole` says, where it differs from the
-    rules) and expressions simplified, and, for a target, reductions of rows in lanes, and products
-    of computed bytes as its dot products take them: what tiles are chosen for."""
+    rules) and expressions simplified, and, for a target, reductions of rows in lanes, what sums in
+    squares add computed there (but for stages for which something is `chosen`), and products of
+    computed bytes as its dot products take them: what tiles are chosen for."""
     s = Schedule(f)
     inline_elementwise(s, whole, watcher)
     read_where_picked(s, whole.apart if whole is not None else ())
@@ -182,7 +184,7 @@ def untiled(
         x.value = simplify(x.value)
     if target is not None:
         in_lanes(s, target)
-        with_terms(s, target, whole.apart if whole is not None else ())
+        with_terms(s, target, {*chosen, *(whole.apart if whole is not None else ())})
         for_dot_products(s, target, constants)
     return s
 

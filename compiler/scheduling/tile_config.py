@@ -10,7 +10,15 @@ from typing import Any
 from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
 from compiler.scheduling.select import consumer, is_widened
-from compiler.scheduling.tile import Tile, best_width, guards, keeps_order, read_once, tileable_axis
+from compiler.scheduling.tile import (
+    CONTIGUOUS_STEP,
+    Tile,
+    best_width,
+    guards,
+    keeps_order,
+    read_once,
+    tileable_axis,
+)
 from compiler.scheduling.turned_sums import SIDES
 from compiler.symbolic import Var
 from compiler.target.intrinsics import for_target
@@ -225,7 +233,12 @@ class Freedom:
                 return f"a window's width goes along axis {axis} by {t.skew[0]}"
         if c.dot and t.dot is not None and c.step % t.dot.steps:
             return f"step must be a multiple of {t.dot.steps}, not {c.step}"
-        if c.step != t.reduce_block and not (self.steps_free and c.step in (*_STEPS, 4, 8, 128)):
+        plain = t.turned and c.lanes not in SIDES and c.step == CONTIGUOUS_STEP
+        if (
+            c.step != t.reduce_block
+            and not plain
+            and not (self.steps_free and c.step in (*_STEPS, 4, 8, 128))
+        ):
             return f"step must be {t.reduce_block}, not {c.step}"
         if not 1 <= c.unrolled <= 16:
             return f"unrolled must be within 1 and 16, not {c.unrolled}"

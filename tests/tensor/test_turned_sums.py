@@ -13,8 +13,9 @@ import compiler.transform
 from compiler.ir.expr import Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import compile_kernel
+from compiler.scheduling.choices import Sketch
 from compiler.scheduling.default import rule_tile, schedule_default, untiled
-from compiler.scheduling.tile_config import candidates
+from compiler.scheduling.tile_config import TileChoice, candidates
 from compiler.target.registry import Target
 from compiler.tensor.stmt import PrimFunc, stores
 from compiler.tuning.kernel_run import KernelRun, random_arrays
@@ -140,6 +141,18 @@ def test_products_that_share_their_operands_stay_tiles() -> None:
     z = compiler.call("nn.matmul", x, compiler.call("transpose", y, axes=(0, 2, 1)))
     f = scheduled(IRModule({"main": compiler.function([x, y], z)}), "llvm -mcpu=skylake-avx512")
     assert not squares(f)
+
+
+def test_choices_of_logs_that_know_no_squares_fit() -> None:
+    """A log may choose sums one by one, and what they add in a stage of its own."""
+    mod, target = rows("nn.layer_norm", (9, 80)), Target.parse("llvm -mcpu=skylake-avx512")
+    products = "ln_var_sum_products_s"
+    alone = TileChoice(1, 9, (), 16, 4, False)
+    assert products not in [x.stage for x in stores(scheduled(mod, "llvm").body)]
+    f = legalize(primitive(mod)).func
+    schedule_default(f, target, (), {"ln_var_sum_s": alone, products: Sketch(lanes=((1, 8),))})
+    assert products in [x.stage for x in stores(f.body)]
+    assert squares(f) == [(8, 8)]
 
 
 @pytest.mark.thorough
