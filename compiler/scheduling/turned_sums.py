@@ -27,8 +27,15 @@ from compiler.tensor.expr import (
 )
 from compiler.tensor.stmt import For, Store, stores, walk_stmts
 
-SIDES = (16, 8)
-"""Rows of a square: with fewer, sums wait for each other's additions."""
+SIDES = {16: 0.6, 8: 0.85}
+"""Rows of a square, and what its elements take of the time that they take one by one, about. With
+fewer rows, sums wait for each other's additions."""
+BESIDE = 2.0
+"""The same of an element of a column that is in no whole square."""
+WORTH = 0.95
+"""The share of the time that all elements may take at most, to be worth it."""
+REGISTERS = 32
+"""Vector registers that a square needs: with half as many, it was ten percent slower."""
 UPDATES = ("Add", "Mul", "Max", "Min")
 """Reductions that go so, of numbers of built-in dtypes."""
 
@@ -51,8 +58,7 @@ def row_axis(store: Store, path: Sequence[For]) -> int | None:
 def side_of_square(store: Store, path: Sequence[For], axis: int, target: Target) -> int:
     """Rows, along an output axis, and columns of the squares in which a reduction goes; 0: in none.
 
-    The last loop of the reduction goes along all data that moves with it, element by element, and
-    a square takes no more than half of the registers."""
+    The last loop of the reduction goes along all data that moves with it, element by element."""
     dtype, last = store.buffer.dtype, path[-1]
     n, rows = last.extent.constant(), path[axis].extent.constant()
     if n is None or rows is None or store.update not in UPDATES or guards(path):
@@ -66,9 +72,19 @@ def side_of_square(store: Store, path: Sequence[For], axis: int, target: Target)
     apart = [n for x in data if (n := stride_of(x, path[axis].var)) != 0]
     if not along or not apart or any(x.dtype.is_custom or x.dtype.nbytes < 4 for x in data):
         return 0
-    room = target.vector_bytes // dtype.nbytes, target.vector_registers // 2
-    most = min(*room, n, rows, *(k or 0 for k in apart))
-    return next((side for side in SIDES if side <= most), 0)
+    if target.vector_registers < REGISTERS:
+        return 0
+    most = min(target.vector_bytes // dtype.nbytes, n, rows, *(k or 0 for k in apart))
+    shares = {_share(side, rows, n): side for side in SIDES if side <= most}
+    return shares[min(shares)] if shares and min(shares) <= WORTH else 0
+
+
+def _share(side: int, rows: int, columns: int) -> float:
+    """The share of the time one by one that sums take in squares, of which the last ones of the
+    rows overlap those before."""
+    beside = columns % side
+    mean = (SIDES[side] * (columns - beside) + BESIDE * beside) / columns
+    return mean * -(-rows // side) * side / rows
 
 
 def _of_one_output(x: Load, path: Sequence[For], rank: int) -> bool:

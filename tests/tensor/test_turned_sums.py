@@ -54,14 +54,14 @@ def squares(f: PrimFunc) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.thorough
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(SUMS),
     st.lists(st.sampled_from([1, 2, 5]), max_size=2),
-    st.sampled_from([7, 8, 11, 16, 18, 32, 50]),
+    st.sampled_from([7, 8, 11, 16, 30, 32, 50]),
     st.sampled_from([5, 8, 16, 17, 31, 40, 67]),
     st.sampled_from(["float32", "float64"]),
-    st.sampled_from(["llvm", "llvm -mcpu=haswell"]),
+    st.sampled_from(["llvm", "llvm -mcpu=haswell", "c"]),
     st.integers(1, 2),
 )
 def test_bits_are_those_of_the_interpreter(
@@ -77,16 +77,16 @@ def test_order_of_additions_and_rounded_products() -> None:
     """Large numbers that cancel tell every other order of additions, and squares whose sum rounds
     once (a fused multiply-add) from those that round twice."""
     rng = np.random.default_rng(0)
-    x = (rng.standard_normal((18, 37)) * 10.0 ** rng.integers(-6, 7, (18, 37))).astype("float32")
+    x = (rng.standard_normal((30, 69)) * 10.0 ** rng.integers(-6, 7, (30, 69))).astype("float32")
     for op in ("sum", "mean_products"):
         mod = rows(op, x.shape)
         assert squares(scheduled(mod, "llvm -mcpu=skylake-avx512")) == [(16, 16)]
         terms = x if op == "sum" else x * x
-        total = np.zeros(18, np.float32)
-        for k in range(37):
+        total = np.zeros(30, np.float32)
+        for k in range(69):
             total = total + terms[:, k]
         np.testing.assert_array_equal(
-            compiler.build(mod)(x), total if op == "sum" else total / np.float32(37)
+            compiler.build(mod)(x), total if op == "sum" else total / np.float32(69)
         )
 
 
@@ -94,11 +94,14 @@ def test_order_of_additions_and_rounded_products() -> None:
     ("target", "shape", "expected"),
     [
         ("llvm -mcpu=skylake-avx512", (128, 64), 16),
-        ("llvm -mcpu=skylake-avx512", (9, 64), 8),
-        ("llvm -mcpu=skylake-avx512", (64, 9), 8),
-        ("llvm -mcpu=haswell", (128, 64), 8),
-        ("llvm -mcpu=haswell", (7, 64), 0),  # so few sums would wait for their own additions
-        ("llvm -mtriple=aarch64-linux-gnu", (128, 64), 0),
+        ("llvm -mcpu=skylake-avx512", (8, 64), 8),
+        ("llvm -mcpu=skylake-avx512", (64, 24), 8),  # of 16 columns, a third would be beside
+        ("llvm -mcpu=skylake-avx512", (64, 20), 16),
+        ("llvm -mcpu=skylake-avx512", (64, 30), 0),
+        ("llvm -mcpu=skylake-avx512", (10, 64), 0),  # six of sixteen rows would be added twice
+        ("llvm -mcpu=skylake-avx512", (7, 64), 0),  # so few sums would wait for their additions
+        ("llvm -mcpu=haswell", (128, 64), 0),  # 16 registers
+        ("llvm -mtriple=aarch64-linux-gnu", (128, 64), 0),  # 4 lanes
         ("llvm -mtriple=riscv64-linux-gnu -mattr=+v", (128, 64), 0),  # 8 registers
     ],
 )
@@ -145,9 +148,9 @@ def test_products_that_share_their_operands_stay_tiles() -> None:
 
 def test_choices_of_logs_that_know_no_squares_fit() -> None:
     """A log may choose sums one by one, and what they add in a stage of its own."""
-    mod, target = rows("nn.layer_norm", (9, 80)), Target.parse("llvm -mcpu=skylake-avx512")
+    mod, target = rows("nn.layer_norm", (8, 80)), Target.parse("llvm -mcpu=skylake-avx512")
     products = "ln_var_sum_products_s"
-    alone = TileChoice(1, 9, (), 16, 4, False)
+    alone = TileChoice(1, 4, (), 16, 4, False)
     assert products not in [x.stage for x in stores(scheduled(mod, "llvm").body)]
     f = legalize(primitive(mod)).func
     schedule_default(f, target, (), {"ln_var_sum_s": alone, products: Sketch(lanes=((1, 8),))})
