@@ -176,7 +176,8 @@ class KernelRun:
         texts = split, len(self._kept), len(kernel.dims)
         self._loop = _function(_loop_text(*texts), target)
         if cold:
-            self._cold_loop = _function(_cold_text(*texts), target)
+            lanes = max(1, target.vector_bytes // 4)
+            self._cold_loop = _function(_cold_text(*texts, lanes), target)
             self._times = np.zeros(COLD_CALLS, np.int64)
             # At least one, which the loop reads before it looks whether there are more.
             warm = [a for a in [*inputs, *self.outputs] if a.nbytes] or [self._times]
@@ -269,7 +270,27 @@ def _loop_text(split: Sequence[bool], pointers: int, dims: int) -> str:
     )  # fmt: skip
 
 
-def _cold_text(split: Sequence[bool], pointers: int, dims: int) -> str:
+def _read_text(lanes: int) -> list[str]:
+    """LLVM text of a function that reads memory, a byte of every line of the cache, and adds up
+    vectors meanwhile: a processor that has seen none for a while does wide ones slowly at first,
+    which it does not in a network."""
+    t = f"<{lanes} x float>"
+    return [
+        "define internal void @read(ptr %p, i64 %bytes) noinline {", "entry:",
+        f"  %sink = alloca {t}, align 64", "  %one = uitofp i64 %bytes to float",
+        f"  %first = insertelement {t} poison, float %one, i64 0",
+        f"  %term = shufflevector {t} %first, {t} poison, <{lanes} x i32> zeroinitializer",
+        "  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%next, %loop]",
+        f"  %sum = phi {t} [%term, %entry], [%more_sum, %loop]",
+        "  %q = getelementptr i8, ptr %p, i64 %i", "  %x = load volatile i8, ptr %q",
+        f"  %more_sum = fadd {t} %sum, %term",
+        "  %next = add i64 %i, 64", "  %more = icmp slt i64 %next, %bytes",
+        "  br i1 %more, label %loop, label %done", "done:",
+        f"  store volatile {t} %more_sum, ptr %sink, align 64", "  ret void", "}",
+    ]  # fmt: skip
+
+
+def _cold_text(split: Sequence[bool], pointers: int, dims: int, lanes: int) -> str:
     """LLVM text of a loop that, each time, reads other bytes until nothing of the kernel is left in
     the core's own caches, then the arrays that the kernels before it leave there, and writes down
     the nanoseconds that the stages take."""
@@ -294,11 +315,7 @@ def _cold_text(split: Sequence[bool], pointers: int, dims: int) -> str:
 
     return "\n".join(
         [
-            "define internal void @read(ptr %p, i64 %bytes) noinline {", "entry:",
-            "  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%next, %loop]",
-            "  %q = getelementptr i8, ptr %p, i64 %i", "  %x = load volatile i8, ptr %q",
-            "  %next = add i64 %i, 64", "  %more = icmp slt i64 %next, %bytes",
-            "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
+            *_read_text(lanes),
             "define void @()(i64 %n, ptr %block, ptr %around) {", "entry:",
             "  %spec = alloca [2 x i64], align 8",
             "  %rest = getelementptr i64, ptr %spec, i64 1", *lines, "  br label %loop",

@@ -15,7 +15,7 @@ from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import compile_kernel
 from compiler.target.registry import Target
 from compiler.tuning import kernel_run, measure, tasks
-from compiler.tuning.kernel_run import KernelRun, random_arrays, second_cache
+from compiler.tuning.kernel_run import KernelRun, _read_text, random_arrays, second_cache
 from compiler.tuning.tasks import tasks_of
 
 HOST = Target.parse("llvm")
@@ -91,3 +91,20 @@ def test_trials_in_warm_caches_are_none_of_cold_ones() -> None:
     from tests.compiler.test_tuning_records import trial
 
     assert _of(trial()) != _of(replace(trial(), cold=True))
+
+
+@linux
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"])
+def test_wide_vectors_are_added_up_to_the_moment_of_timing(target: str) -> None:
+    """A processor that has seen none for a while does them slowly at first: kernels with 16 lanes
+    seemed to take three times as long as they do in a network."""
+    chosen = Target.parse(target)
+    text = "\n".join(_read_text(chosen.vector_bytes // 4))
+    assert f"fadd <{chosen.vector_bytes // 4} x float>" in text
+    x = compiler.var("x", (1, 256), "float32")
+    mod = IRModule({"main": compiler.function([x], compiler.call("tanh", x))})
+    (task,) = tasks_of(compiler.optimize(mod), chosen)
+    legal = legalize(task.function)
+    inputs = random_arrays(legal, 0)
+    run = KernelRun(compile_kernel(legal, chosen), chosen, inputs, cold=True)
+    assert run.cold_ms() > 0
