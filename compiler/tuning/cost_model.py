@@ -48,6 +48,13 @@ def hopeless(features: Array, default: Array) -> bool:
     return slower or bool(features[body] > max(LARGEST, default[body]))
 
 
+def unreported(features: Array) -> Array:
+    """Features as they are before LLVM has seen the candidate."""
+    out = features.copy()
+    out[_REPORTED] = np.nan
+    return out
+
+
 class CostModel:
     """Ranks candidates; learns as trials are added.
 

@@ -28,6 +28,7 @@ from experiments.benchmarks import (
     calibration,
     convolutions,
     cost_model,
+    cost_ranks,
     data,
     decode,
     elsewhere,
@@ -161,6 +162,15 @@ ALL_CORES = {"threads"}
     help="Where the rows of tuned networks go, or the trials of cost_model (.jsonl); those that it "
     "has are not measured again.",
 )
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.jsonl",
+    help="Of `cost_model`: measure nothing, but learn and pick from this log; with several, each "
+    "is ranked by what was learned from it alone, and from all.",
+)
 def main(
     names: Sequence[str],
     selected: Sequence[str],
@@ -174,6 +184,7 @@ def main(
     long_trials: int | None,
     tasks: int,
     output: Path | None,
+    logs: Sequence[Path],
 ) -> None:
     """Measure networks, convolutions, kernels, calibration and emulation against their baselines.
 
@@ -199,7 +210,7 @@ def main(
             elif name == "microcontrollers":
                 passed &= microcontrollers.run()
             elif name == "cost_model":
-                passed &= cost_model.run(quick, output)
+                passed &= cost_ranks.run(logs) if logs else cost_model.run(quick, output)
             elif name == "accelerator":
                 passed &= accelerator.run()
             elif name == "tuned" and long_trials is not None:
