@@ -61,10 +61,10 @@ def _taken(
     store: Store, path: Sequence[For], found: tuple[_Operand, _Operand], target: Target
 ) -> tuple[list[DType], int] | None:
     """The dtypes that instructions on matrices multiply, those that the operands have, and how many
-    steps of the reduction they take; None: they do not compute this, or mostly zeros."""
+    steps of the reduction they take; None: they do not compute this, or not sooner."""
     x, w = (o.load for o in found)
     product = product_of(store, path, x, w, target)
-    if product is None or not worth_copies(product) or 2 * product.depth < product.by.steps:
+    if product is None or not worth_copies(product) or not product.pays(target):
         return None
     return [x.dtype, w.dtype], product.by.steps
 

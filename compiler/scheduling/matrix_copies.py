@@ -27,12 +27,13 @@ def laid_out(
     s: Schedule, stage: str, found: Product, path: Sequence[For], target: Target
 ) -> Product | None:
     """The product as it is, or over a copy of the data, where it does not fit otherwise or computes
-    so much less that the copy is worth it; None: not even then it fits. The copy's stage is put in
-    front of `stage`."""
+    so much less that the copy is worth it; None: not even then it fits, or dot products are
+    quicker. The copy's stage is put in front of `stage`."""
     x, skipping = found.data, guards(path)
     if not all(_skips_padding(f, x) for f in skipping):
         return None
-    as_it_is = found if not skipping and found.fits and found.dense else None
+    fits = not skipping and found.fits and found.dense
+    as_it_is = found if fits and found.pays(target) else None
     axes = [_axis(i, n, {*found.own}) for i, n in zip(x.idx, x.buffer.shape, strict=True)]
     if not skipping and all(a.step == 1 for a in axes):
         return as_it_is
@@ -42,7 +43,7 @@ def laid_out(
     ((store, _, _),) = s.stage_stores(stage)
     home = [f for f in path if f not in skipping]
     ours = product_of(store, home, moved, found.weight, target)
-    if ours is None or not ours.fits or not ours.dense:
+    if ours is None or not (ours.fits and ours.dense and ours.pays(target)):
         return as_it_is
     if as_it_is is not None and not _worth(as_it_is, ours, axes):
         return as_it_is
@@ -60,12 +61,8 @@ def laid_out(
 
 def _worth(now: Product, then: Product, axes: Sequence[_Axis]) -> bool:
     """Whether the copy takes less than the tiles that it saves."""
-    rows, columns, _ = now.by.size
     walked = (a.phases * (a.size.constant() or 1) for a in axes if a.walked)
-    followed = index_vars_of(now.weight) - index_vars_of(now.data)
-    blocks = math.prod(extent_of(v) for v in now.own[:-1] if v in followed)
-    saved = (now.tiles - then.tiles) * rows * blocks * -(-now.columns // columns)
-    return saved > COPY * math.prod(walked)
+    return (now.tiles - then.tiles) * now.by.size[0] > COPY * math.prod(walked)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ SIDE = 2
 UNUSED = 2.5
 """Rows that are computed for one that is used, at most."""
 
+CALL, SUMS, FILLED = 300, 50, 20
+"""Cycles that tiles take beside products, as measured: to be configured in a call, to begin, store
+and read again the sums of one, and to copy a row of a step that is filled up with zeros."""
+
 
 @dataclass(frozen=True)
 class Instructions:
@@ -108,11 +112,22 @@ class Product:
 
     @property
     def tiles(self) -> int:
-        """Rows of tiles that are computed."""
-        moved, followed = index_vars_of(self.data), index_vars_of(self.weight)
+        """Tiles of sums that are computed."""
+        rows, columns, _ = self.by.size
         rest = (v for k, v in enumerate(self.own[:-1]) if k not in self.axes)
-        rounds = (extent_of(v) or 1 for v in rest if v in moved and v not in followed)
-        return -(-self.rows // self.by.size[0]) * math.prod(rounds)
+        rounds = math.prod(extent_of(v) or 1 for v in rest)
+        return rounds * -(-self.rows // rows) * -(-self.columns // columns)
+
+    def pays(self, target: Target) -> bool:
+        """Whether dot products, two vectors of them a cycle, would take longer than tiles do: for
+        a row a cycle in every product, for their sums, and for copies of rows that are filled
+        up."""
+        rows, _, _ = self.by.size
+        every = math.prod(extent_of(v) or 1 for v in self.own)
+        dots = every * self.terms // (2 * target.vector_bytes)
+        steps = -(-self.depth // self.by.steps) * math.prod(map(extent_of, self.taps))
+        filled = self.rows * steps if self.depth % self.by.steps else 0
+        return dots > CALL + self.tiles * (SUMS + steps * rows) + FILLED * filled
 
     @property
     def dense(self) -> bool:

@@ -1,6 +1,7 @@
 """Products of bytes by instructions on tiles: the same bits as without them, their text, and that
 they are left out where the process may not use them."""
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,16 @@ def matmul(
     return IRModule({"main": b.finish(z)}), data
 
 
+def worth(rows: int, columns: int, depth: int, rounds: int = 1) -> bool:
+    """Whether tiles take fewer cycles than dot products, of which two with 64 products are done in
+    one: a product of tiles takes 16, the sums of a tile 50 beside that, a row that is filled up 20,
+    and the begin 300."""
+    steps = math.ceil(depth / 64)
+    tiles = rounds * math.ceil(rows / 16) * math.ceil(columns / 16)
+    filled = 20 * rows * steps if depth % 64 else 0
+    return rounds * rows * columns * depth // 128 > 300 + tiles * (50 + 16 * steps) + filled
+
+
 @needs_tiles
 @pytest.mark.parametrize(
     "count",
@@ -85,7 +96,7 @@ def test_dense_layers_of_all_shapes_give_the_same_bits(count: int) -> None:
     )
     @given(
         st.tuples(st.integers(16, 90)) | st.tuples(st.integers(1, 3), st.integers(16, 70)),
-        st.integers(16, 100), st.sampled_from([64, 128, 192, 320]),
+        st.integers(16, 100), st.sampled_from([512, 64, 128, 192, 320]),
         st.sampled_from(["uint8", "int8"]), st.sampled_from(["", "requantize", "add"]),
         st.integers(0, 99), st.sampled_from([1, 2]),
     )  # fmt: skip
@@ -95,13 +106,14 @@ def test_dense_layers_of_all_shapes_give_the_same_bits(count: int) -> None:
         mod, data = dense(rows, units, inputs, dtype, after, seed)
         exe = compiler.build(mod, threads=n)
         tiled.append("tdpb" in exe.as_text())
+        assert tiled[-1] == worth(math.prod(rows), units, inputs)
         assert exe(data).tobytes() == compiler.build(mod, target=WITHOUT)(data).tobytes()
         if not after:
             weights = weights_of(np.random.default_rng(seed), units, inputs).astype(np.int32)
             assert np.array_equal(exe(data), data.astype(np.int32) @ weights.T)
 
     check()
-    assert all(tiled)
+    assert np.mean(tiled) >= 0.5
 
 
 @needs_tiles
@@ -115,7 +127,7 @@ def test_products_of_computed_matrices_give_the_same_bits(count: int) -> None:
     )
     @given(
         st.sampled_from([(), (3,), (1, 2)]), st.integers(32, 70), st.integers(16, 70),
-        st.sampled_from([64, 128]) | st.integers(1, 150), st.tuples(of_bytes, of_bytes),
+        st.sampled_from([512, 64, 128]) | st.integers(1, 150), st.tuples(of_bytes, of_bytes),
         st.integers(0, 99),
     )  # fmt: skip
     def check(
@@ -124,7 +136,7 @@ def test_products_of_computed_matrices_give_the_same_bits(count: int) -> None:
         mod, data = matmul(batch, m, n, k, dtypes, seed)
         exe = compiler.build(mod)
         tiled.append("tdpb" in exe.as_text())
-        assert tiled[-1] == (k >= 32)
+        assert tiled[-1] == worth(m, n, k, math.prod(batch))
         want = np.matmul(*(x.astype(np.int32) for x in data))
         assert np.array_equal(exe(*data), want)
 
@@ -149,11 +161,23 @@ def test_features_can_be_switched_off() -> None:
 @needs_tiles
 @pytest.mark.thorough
 def test_few_rows_columns_or_steps_take_dot_products() -> None:
-    for rows, units, inputs in ((15, 32, 64), (32, 15, 64), (32, 32, 63), (32, 32, 96)):
+    for rows, units, inputs in ((15, 32, 640), (32, 15, 640), (64, 64, 639), (64, 64, 672)):
         mod, data = dense((rows,), units, inputs, "uint8", "")
         exe = compiler.build(mod)
         assert "tdpb" not in exe.as_text()
         assert np.array_equal(exe(data), compiler.evaluate(mod, data))
+
+
+@needs_tiles
+@pytest.mark.thorough
+def test_tiles_are_taken_where_they_take_fewer_cycles() -> None:
+    for rows, units, inputs, tiled in (
+        (16, 16, 64, False), (48, 16, 64, False), (32, 32, 64, False), (20, 48, 64, False),
+        (64, 64, 64, True), (16, 64, 128, True), (32, 32, 256, True),
+    ):  # fmt: skip
+        assert worth(rows, units, inputs) == tiled
+        mod, _ = dense((rows,), units, inputs, "uint8", "requantize")
+        assert ("tdpb" in compiler.build(mod).as_text()) == tiled
 
 
 @needs_tiles
@@ -214,13 +238,13 @@ def test_their_names_are_known_to_texts() -> None:
 @needs_tiles
 @pytest.mark.thorough
 def test_scheduled_loops_mean_the_same_and_read_back() -> None:
-    mod, data = dense((50,), 17, 64, "uint8", "")
+    mod, data = dense((50,), 17, 256, "uint8", "")
     (kernel,) = compiler.build(mod).program.kernels
     func = kernel.func
     assert str(func).count("tdpbusd<") == 2
     again = parse_primfunc(str(func), named_intrinsics())
     assert program_text(again) == program_text(func)
-    weights = weights_of(np.random.default_rng(0), 17, 64)
+    weights = weights_of(np.random.default_rng(0), 17, 256)
     want = data.astype(np.int32) @ weights.astype(np.int32).T
     assert np.array_equal(interpret(func, [data, weights, want * 0]), want)
 

@@ -50,8 +50,8 @@ def test_convolutions_of_all_shapes_give_the_same_bits(count: int) -> None:
         max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
     @given(
-        st.sampled_from([64, 128]), st.sampled_from([64, 128]), st.integers(1, 3),
-        st.tuples(st.integers(5, 20), st.integers(5, 20)),
+        st.sampled_from([64, 128]), st.sampled_from([64, 128]), st.sampled_from([3, 1, 2]),
+        st.tuples(*[st.sampled_from([12, *range(5, 25)])] * 2),
         st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(*[st.integers(0, 2)] * 4),
         st.integers(1, 2), st.sampled_from([0, 0, 3, 128]), st.sampled_from([1, 2, None]),
         st.sampled_from(["uint8", "int8"]), st.integers(0, 99), st.sampled_from([1, 2]),
@@ -75,7 +75,7 @@ def test_convolutions_of_all_shapes_give_the_same_bits(count: int) -> None:
             assert got.tobytes() == compiler.evaluate(mod, data.view(dtype)).tobytes()
 
     check()
-    assert np.mean(tiled) >= 0.8
+    assert np.mean(tiled) >= 0.6  # where they take fewer cycles
 
 
 @needs_tiles
