@@ -69,7 +69,7 @@ def side_of_square(store: Store, path: Sequence[For], axis: int, target: Target)
     if is_product(store) and not all(_of_one_output(x, path, len(store.idx)) for x in data):
         return 0
     along = all(stride_of(x, last.var) == 1 for x in data)
-    apart = [n for x in data if (n := stride_of(x, path[axis].var)) != 0]
+    apart = [k for x in data if (k := stride_of(x, path[axis].var)) != 0]
     if not along or not apart or any(x.dtype.is_custom or x.dtype.nbytes < 4 for x in data):
         return 0
     if target.vector_registers < REGISTERS:
