@@ -12,18 +12,31 @@ from compiler.tensor.packed_arrays import IndexMap
 
 
 @dataclass(frozen=True)
+class Launch:
+    """The grid of threads that does a stage: how many blocks there are along x, y and z, how many
+    threads a block has, and how many bytes of shared memory besides those that its code declares.
+    """
+
+    blocks: tuple[Index, Index, Index]
+    threads: tuple[int, int, int]
+    shared: int = 0
+
+
+@dataclass(frozen=True)
 class Stage:
     """One native function of a kernel.
 
     Called with a pointer per parameter, temporary and table, an int64 per symbolic dimension, and,
     unless `extent` is None, the range [begin, end) of the `extent` tasks it shall do. `work` counts
     its innermost iterations. `joins`: threads may begin it before the stage before it is finished.
+    `launch`: the grid of threads by which targets that have such do it.
     """
 
     symbol: str
     extent: Index | None
     work: Index
     joins: bool = False
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,12 @@ class KernelAbi:
     def with_dims(self, names: Mapping[Var, Var]) -> KernelAbi:
         """The same with other names of dimensions."""
         stages = [
-            replace(s, extent=s.extent and s.extent.subst(names), work=s.work.subst(names))
+            replace(
+                s,
+                extent=s.extent and s.extent.subst(names),
+                work=s.work.subst(names),
+                launch=s.launch and _renamed(s.launch, names),
+            )
             for s in self.stages
         ]
         return replace(self, stages=tuple(stages), temps=tuple(t.subst(names) for t in self.temps))
@@ -51,7 +69,7 @@ class KernelAbi:
     def to_json(self) -> str:
         """One line of text."""
         stages = [
-            [s.symbol, None if s.extent is None else _index(s.extent), _index(s.work), s.joins]
+            [s.symbol, s.extent and _index(s.extent), _index(s.work), s.joins, _grid(s.launch)]
             for s in self.stages
         ]
         packed = [[k, *_order(order)] for k, order in self.packed.items()]
@@ -69,8 +87,8 @@ class KernelAbi:
 
         return KernelAbi(
             tuple(
-                Stage(s, None if n is None else index(n), index(w), j)
-                for s, n, w, j in given["stages"]
+                Stage(s, n and index(n), index(w), j, _launch(grid, dims))
+                for s, n, w, j, grid in given["stages"]
             ),
             {k: _order_of(shape, idx) for k, shape, idx in given["packed"]},
             tuple(index(t) for t in given["temps"]),
@@ -90,6 +108,25 @@ def index_from_json(given: list[Any]) -> Index:
 def order_text(order: IndexMap) -> str:
     """The same for orders that lay arrays out alike."""
     return json.dumps(_order(order))
+
+
+def _renamed(at: Launch, names: Mapping[Var, Var]) -> Launch:
+    x, y, z = (n.subst(names) for n in at.blocks)
+    return replace(at, blocks=(x, y, z))
+
+
+def _grid(at: Launch | None) -> list[Any] | None:
+    if at is None:
+        return None
+    return [[_index(n) for n in at.blocks], list(at.threads), at.shared]
+
+
+def _launch(grid: list[Any] | None, dims: dict[int | str, Var]) -> Launch | None:
+    if grid is None:
+        return None
+    (x, y, z), (tx, ty, tz), shared = grid
+    blocks = (_index_of(x, dims), _index_of(y, dims), _index_of(z, dims))
+    return Launch(blocks, (tx, ty, tz), shared)
 
 
 # An index is [constant, [factor, atom] ...]; an atom is a name or number, or [operation, a, b].

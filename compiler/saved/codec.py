@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.boundary.assumptions import Assumption
 from compiler.boundary.external import External
-from compiler.codegen.kernel_abi import Stage, index_from_json, index_to_json
+from compiler.codegen.kernel_abi import Launch, Stage, index_from_json, index_to_json
 from compiler.codegen.steps import Pointer, Step
 from compiler.decoding.caches import Cache, Kept
 from compiler.lowering.choose import DtypeLowering
@@ -21,7 +21,7 @@ _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         Assumption, Cache, Constructor, DataType, DType, DtypeLowering, External, FuncType, Kept,
-        Pointer, Stage, Step, TensorType, TupleType, TypeDef, TypeVar, bytecode.VMFunction,
+        Launch, Pointer, Stage, Step, TensorType, TupleType, TypeDef, TypeVar, bytecode.VMFunction,
         *bytecode.INSTRUCTIONS,
     )
 }  # fmt: skip
