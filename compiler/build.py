@@ -153,7 +153,7 @@ PIPELINE = register(
                   Step("start_reductions", "compiler.runtime.nests:started",
                        when=lambda nest: nest.arranged, note="of loops that somebody scheduled"),
                   Step("schedule_default", "compiler.runtime.nests:scheduled",
-                       when=lambda nest: not nest.arranged,
+                       when=lambda nest: nest.by_rules,
                        note="of others: inline, simplify, tile, vectorize, share out"),
             )),
             Stage("custom datatypes in loops", "the same",

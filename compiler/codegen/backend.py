@@ -16,6 +16,7 @@ from compiler.codegen.standalone import Standalone
 from compiler.codegen.steps import Step
 from compiler.errors import LoweringError
 from compiler.symbolic import Var
+from compiler.target import cuda
 from compiler.target.accelerator import KIND
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
@@ -43,6 +44,10 @@ class Backend(Protocol):
 
     language: str
     separate: bool
+
+    def loops(self, func: PrimFunc) -> PrimFunc:
+        """The loops that `kernel` writes for a scheduled loop nest: these, unless a grid of threads
+        has to become loops."""
 
     def kernel(self, func: PrimFunc, tables: Sequence[Buffer], target: Target) -> Code:
         """One function for each top-level statement of a scheduled loop nest without custom dtypes:
@@ -109,13 +114,27 @@ def _c() -> Backend:
     return C
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm, "c": _c, KIND: _llvm}
-"""Kind of target -> what gives its backend, which is imported when it is first wanted."""
+def _ptx() -> Backend:
+    from compiler.codegen.ptx.backend import PTX
+
+    return PTX
+
+
+def _simt() -> Backend:
+    from compiler.codegen.simt.backend import SIMT
+
+    return SIMT
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "llvm": _llvm, "c": _c, KIND: _llvm, cuda.KIND: _ptx, cuda.SIMT: _simt,
+}  # fmt: skip
+"""`Target.generator` -> what gives its backend, which is imported when it is first wanted."""
 
 
 def backend_of(target: Target) -> Backend:
     """The backend of a target's kind."""
-    return BACKENDS[target.kind]()
+    return BACKENDS[target.generator]()
 
 
 def refuse_libraries(symbols: Iterable[str]) -> None:

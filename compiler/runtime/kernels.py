@@ -22,6 +22,7 @@ from compiler.codegen import cache
 from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.barriers import joined
 from compiler.codegen.kernel_abi import KernelAbi, Stage, order_text
+from compiler.codegen.launches import launch_of
 from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
@@ -359,14 +360,14 @@ def _compiled(program: KernelSource, target: Target, beside: Beside | None) -> C
             cache.count("reused")
             return beside.begun[program.key]
         if not backend_of(target).separate:
-            return _known.setdefault(program.key, Compiled(abi_of(program.scheduled())))
+            return _known.setdefault(program.key, Compiled(abi_of(program.scheduled(), target)))
         entry = cache.load(program.key)
         if entry is not None:
             head, _, code = entry.partition(b"\n")
             cache.count("loaded")
             return _link(program.key, Compiled(KernelAbi.from_json(head.decode()), code), target)
         scheduled = program.scheduled()
-        made, source = Compiled(abi_of(scheduled)), scheduled.code(target)
+        made, source = Compiled(abi_of(scheduled, target)), scheduled.code(target)
 
         def keep(code: bytes) -> None:
             made.code = code
@@ -388,12 +389,18 @@ def _link(key: str, made: Compiled, target: Target) -> Compiled:
     return made
 
 
-def abi_of(scheduled: Scheduled) -> KernelAbi:
+def abi_of(scheduled: Scheduled, target: Target) -> KernelAbi:
     """How the native functions of a scheduled program are called."""
-    func = scheduled.func
+    func = backend_of(target).loops(scheduled.func)
     return KernelAbi(
         stages=tuple(
-            Stage(f"{scheduled.symbol}_{k}", parallel_tasks(s)[0], innermost_work(s), joins)
+            Stage(
+                f"{scheduled.symbol}_{k}",
+                parallel_tasks(s)[0],
+                innermost_work(s),
+                joins,
+                launch_of(s),
+            )
             for k, (s, joins) in enumerate(zip(func.body, joined(func.body), strict=True))
         ),
         packed={k: func.packed[b].order for k, b in enumerate(func.params) if b in func.packed},

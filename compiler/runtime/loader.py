@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.codegen.backend import BACKENDS, Backend, Code
+from compiler.target import cuda
 from compiler.target.accelerator import KIND
 from compiler.target.registry import Target, TargetKind, add_kind, remove_kind
 
@@ -72,12 +73,27 @@ def _elsewhere() -> Loader:
     return ELSEWHERE
 
 
-_loaders: dict[str, Callable[[], Loader]] = {"llvm": _host, "c": _library, KIND: _host}
+def _simt() -> Loader:
+    from compiler.runtime.simt import SIMT
+
+    return SIMT
+
+
+def _cuda() -> Loader:
+    from compiler.runtime.cuda.loader import CUDA
+
+    return CUDA
+
+
+_loaders: dict[str, Callable[[], Loader]] = {
+    "llvm": _host, "c": _library, KIND: _host, cuda.KIND: _cuda, cuda.SIMT: _simt,
+}  # fmt: skip
+"""`Target.generator` -> what gives its loader."""
 
 
 def loader_of(target: Target) -> Loader:
     """The loader of a target's kind; of LLVM's code, whether it is for this machine counts."""
-    return _elsewhere() if _away(target) else _loaders[target.kind]()
+    return _elsewhere() if _away(target) else _loaders[target.generator]()
 
 
 def require(target: Target) -> None:

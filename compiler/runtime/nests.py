@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from compiler.codegen.backend import Code, backend_of, refuse_grid
+from compiler.codegen.launches import grid_loops
 from compiler.lowering.custom_dtypes import lower_custom_dtypes
 from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import schedule_for
@@ -35,6 +36,13 @@ class Nest:
     constants: Collection[Buffer] = ()
     choices: Choice = field(default_factory=dict)
     tables: tuple[Buffer, ...] = ()
+
+    @property
+    def by_rules(self) -> bool:
+        """Whether the default schedule is for it: of loops that somebody arranged for a CPU, a
+        machine with grids still has to make some."""
+        grids = kind_of(self.target.kind).grid
+        return not self.arranged or (grids and not all(map(grid_loops, self.func.body)))
 
 
 def checked(n: Nest) -> Nest:

@@ -419,5 +419,13 @@ def _hides(flat: Index, v: Var) -> bool:
     return any(v in a.leaves() for a in flat.terms if not isinstance(a, Var))
 
 
-SCHEDULES: dict[str, DefaultSchedule] = {"cpu": schedule_default}
+def _grids(
+    f: PrimFunc, target: Target, constants: Collection[Buffer] = (), choices: Choice | None = None
+) -> None:
+    from compiler.scheduling.grid import schedule_grids
+
+    schedule_grids(f, target, constants, choices)
+
+
+SCHEDULES: dict[str, DefaultSchedule] = {"cpu": schedule_default, "cuda": _grids}
 """Kind of machine (`TargetKind.schedules`) -> how loop nests are scheduled for it by default."""

@@ -11,7 +11,16 @@ import numpy as np
 
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, Var
-from compiler.tensor.stmt import For, Pick, PrimFunc, accesses, walk_stmts
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import (
+    For,
+    Intrin,
+    Pick,
+    PrimFunc,
+    Store,
+    accesses,
+    walk_stmts,
+)
 
 MOST_POINTS = 1 << 16
 """Iterations that are looked at one by one; of more, only linear indices are understood."""
@@ -26,6 +35,27 @@ def check_independent(f: PrimFunc) -> None:
     for s, _, _ in walk_stmts(f.body):
         if isinstance(s, For) and s.kind in ("vector", "parallel"):
             _check(s)
+
+
+def independent(loop: For) -> bool:
+    """Whether iterations of a loop share no memory, but what each stores before it reads it, in
+    registers and on the stack."""
+    try:
+        _check(loop)
+    except ScheduleError:
+        return False
+    begun: set[Buffer] = set()
+    for s, _, _ in walk_stmts(loop.body):
+        store = s.store if isinstance(s, Intrin) else s
+        if not isinstance(store, Store):
+            continue
+        read = {b for b, _, stored, _ in accesses([s]) if not stored}
+        if store.update and store.init is None:
+            read.add(store.buffer)
+        if any(b.scope != "global" and b not in begun for b in read):
+            return False
+        begun.add(store.buffer)
+    return True
 
 
 def _check(loop: For) -> None:

@@ -139,9 +139,17 @@ THUMB = Architecture(
 )
 """Microcontrollers. Those without vectors are given two elements for one, in few registers, which
 LLVM makes scalars of."""
+NVPTX64 = Architecture(
+    "nvptx64",
+    vectors=(("sm_61", 16, 255),),
+    isas=tuple((f"sm_{n}", f"sm_{n}") for n in (90, 89, 86, 80, 75)),
+    fma=("sm_61",),
+    rounds=("sm_61",),
+)
+"""NVIDIA's GPUs: what a thread has."""
 _ARCHITECTURES = {
     "x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64, "wasm32": WASM32,
-    "riscv64": RISCV64, "thumbv7em": THUMB, "thumbv8.1m.main": THUMB,
+    "riscv64": RISCV64, "nvptx64": NVPTX64, "thumbv7em": THUMB, "thumbv8.1m.main": THUMB,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.errors import ConfigError, UnsupportedError, unknown
+from compiler.target import cuda
 from compiler.target.accelerator import KIND, Design
 from compiler.target.cpus import GENERIC, TRIPLES, Architecture, architecture, cpus
 from compiler.target.granted import TILES, tiles_granted
@@ -34,7 +35,12 @@ class TargetKind:
     anywhere: str = ""
 
 
-_FIRST = (TargetKind("llvm"), TargetKind("c", anywhere="generic"), TargetKind(KIND))
+_FIRST = (
+    TargetKind("llvm"),
+    TargetKind("c", anywhere="generic"),
+    TargetKind(KIND),
+    TargetKind(cuda.KIND, schedules="cuda", grid=True),
+)
 _kinds = {k.name: k for k in _FIRST}
 
 
@@ -80,7 +86,8 @@ class Target:
     besides; `-runner=node` names what runs code for other machines here (see
     `compiler.runtime.machines`). A short name of a triple alone, such as `wasm32`, stands for
     `llvm -mtriple=wasm32`. `accel -block=16` is a simulated accelerator beside this machine, which
-    runs what that lacks (see `compiler.target.accelerator`).
+    runs what that lacks (see `compiler.target.accelerator`). `cuda -arch=sm_80` is one of NVIDIA's
+    GPUs; `-runner=simt` runs its programs on this CPU (see `compiler.target.cuda`).
 
     Features that a process has to ask its system for (x86's tiles, `amx-tile` and `amx-int8`) are
     this machine's only if the system grants them, and no other machine's.
@@ -114,7 +121,7 @@ class Target:
         if isinstance(target, Target):
             return target
         found, here = _parse(_text(target)), _host()
-        if found.elsewhere and found.kind in _ELSEWHERE:
+        if found.kind == cuda.KIND or (found.elsewhere and found.kind in _ELSEWHERE):
             return found
         if missing := sorted(found.enabled - here.enabled):
             lacks = ", ".join(missing)
@@ -138,6 +145,12 @@ class Target:
     def kind(self) -> str:
         """The first word: who generates and runs its code."""
         return self.text.split()[0]
+
+    @property
+    def generator(self) -> str:
+        """What generates and loads its code: its kind, but `simt` for programs of GPUs that this
+        CPU runs."""
+        return cuda.SIMT if self.kind == cuda.KIND and self.runner == cuda.SIMT else self.kind
 
     @property
     def design(self) -> Design | None:
@@ -167,6 +180,9 @@ class Target:
     @property
     def machine(self) -> tuple[str, str, str, str]:
         """What code is the same for, whatever the text that names it."""
+        if self.generator == cuda.SIMT:
+            _, *here = host().machine
+            return f"{cuda.SIMT} {self.cpu}", here[0], here[1], here[2]
         return self.kind, self.triple, self.cpu, self.features
 
     @property
@@ -303,12 +319,15 @@ def _parse(text: str) -> Target:
         words = ["llvm", f"-mtriple={words[0]}", *words[1:]]
         text = " ".join(words)
     if not words or words[0] not in kinds():
-        of_cpus = [kind for kind in kinds() if kind != KIND]
+        of_cpus = [kind for kind in kinds() if kind not in _NO_CPUS]
         options = [f"{kind} -mcpu={c}" for kind in of_cpus for c in _named(here)]
         raise UnsupportedError(unknown("target", text, [*kinds(), *TRIPLES, *options]))
     if words[0] == KIND:
         Design.parse(text)
         return replace(here, text=text)
+    if words[0] == cuda.KIND:
+        chip, runner = cuda.options(text)
+        return Target(text, cuda.TRIPLE, chip.name, f"+{chip.ptx}", chip.features, runner)
     options_given = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
     for name in options_given:
         if name not in _OPTIONS:
@@ -330,6 +349,8 @@ def _parse(text: str) -> Target:
     return _checked(_switched(found, attributes) if attributes else found)
 
 
+_NO_CPUS = (KIND, cuda.KIND)
+"""Kinds of target that name no CPU."""
 _OPTIONS = ("mcpu", "mtriple", "mattr", "runner")
 _ELSEWHERE = ("llvm",)
 """Kinds of target whose code can be for a machine elsewhere and run there."""
@@ -379,9 +400,9 @@ def known_targets() -> tuple[str, ...]:
     llvm = ["llvm", *(f"llvm -mtriple={name}" for name in TRIPLES)]
     llvm += [f"llvm -mcpu={c.name}" for c in found]
     kinds_of = [k for k in kinds() if k != "llvm"]
-    of_cpus = [k for k in kinds_of if k != KIND]
+    of_cpus = [k for k in kinds_of if k not in _NO_CPUS]
     c = [f"{k} -mcpu={c.name}" for k in of_cpus for c in found if not c.triple]
-    return (*llvm, *kinds_of, *c)
+    return (*llvm, *kinds_of, *c, *(f"{cuda.KIND} -arch={chip}" for chip in cuda.CHIPS))
 
 
 def _named(here: Target, triple: str = "") -> list[str]:

@@ -72,7 +72,10 @@ def compiled(task: Task, choice: Choice) -> Outcome:
         code = scheduled.code(task.target)
         made = backend_of(task.target).object(code, task.target)
         return Outcome(
-            abi_of(scheduled).to_json(), made, source.tables, reported(code, task.target)
+            abi_of(scheduled, task.target).to_json(),
+            made,
+            source.tables,
+            reported(code, task.target),
         )
     except DtypelabError as e:
         return Outcome(error=str(e) or type(e).__name__)

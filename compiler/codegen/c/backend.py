@@ -48,6 +48,10 @@ class CBackend:
     language = "c"
     separate = False
 
+    def loops(self, func: PrimFunc) -> PrimFunc:
+        """See Backend."""
+        return func
+
     def kernel(self, func: PrimFunc, tables: Sequence[Buffer], target: Target) -> Code:
         """See Backend."""
         return Code(*kernel_text(func, tables))

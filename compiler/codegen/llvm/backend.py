@@ -72,6 +72,10 @@ class LLVMBackend:
     language = "llvm"
     separate = True
 
+    def loops(self, func: PrimFunc) -> PrimFunc:
+        """See Backend."""
+        return func
+
     def kernel(self, func: PrimFunc, tables: Sequence[Buffer], target: Target) -> Code:
         """See Backend."""
         stages = lower_primfunc(func, list(tables), target)

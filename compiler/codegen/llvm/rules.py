@@ -13,7 +13,7 @@ import numpy as np
 from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
-from compiler.target.intrinsics import wasm
+from compiler.target.intrinsics import nvptx, wasm
 from compiler.target.intrinsics.arm import extreme, nearest_integer
 from compiler.target.intrinsics.x86 import limited
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
@@ -181,6 +181,8 @@ def nearest(e: Emitter, x: Val, enabled: frozenset[str], small: bool = False) ->
     """Floats as the nearest int32, ties to even; what has none becomes any number. `small`: they
     are known to be within `wasm.SMALL`."""
     found = nearest_integer(e, x, enabled)
+    if found is None:
+        found = nvptx.nearest_integer(e, x, enabled)
     if found is None:
         found = wasm.rounded(e, x, enabled, small)
     if found is not None:

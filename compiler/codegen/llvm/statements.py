@@ -31,17 +31,22 @@ from compiler.tensor.stmt import Attempt, For, Intrin, Pick, PrimFunc, Stmt, Sto
 
 
 class Statements:
-    """One function: statements, over what reads, writes and evaluates."""
+    """One function: statements, over what reads, writes and evaluates.
+
+    Attributes:
+        define: how its definition begins, up to its name.
+    """
+
+    define = "define void"
 
     def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, target: Target | None):
         self.func, self.body, self.tables = func, body, tables
         self.constraint = "" if target is None else target.architecture.vector_constraint
         self.vector_bytes = 0 if target is None else target.vector_bytes
-        index = "i64" if target is None else target.index_type
-        self.scope = scope = Scope(Emitter(index))
+        self.scope = scope = Scope(Emitter(self._index_type(target)))
         self.e = scope.e
         self.stack: list[str] = []
-        self.addresses = Addresses(scope, SizeSums(scope, func.dims, self.stack))
+        self.addresses = Addresses(scope, self._size_sums())
         written = {b for b, _, w, _ in accesses([body]) if w}
         words = target is not None and target.scalar
         self.short = words  # offsets that an instruction can add are short where they are negative
@@ -70,12 +75,22 @@ class Statements:
             params += ["i64 %begin", "i64 %end"]
         for b in dict.fromkeys(b for b, *_ in accesses([s]) if b.scope == "local"):
             self.scope.cursor[b] = (self._on_stack(b), {})
+        self._begin(symbol)
         self._statements([s])
-        head = f"define void @{symbol}({', '.join(params)}) nounwind {{"
+        head = f"{self.define} @{symbol}({', '.join(params)}) nounwind {{"
         text = "\n".join(
             [*e.decls.values(), head, "entry:", *self.stack, *e.lines, "  ret void", "}"]
         )
         return text, extent
+
+    def _index_type(self, target: Target | None) -> str:
+        return "i64" if target is None else target.index_type
+
+    def _size_sums(self) -> SizeSums | None:
+        return SizeSums(self.scope, self.func.dims, self.stack)
+
+    def _begin(self, symbol: str) -> None:
+        """What comes before the first statement: nothing."""
 
     # ---- statements ------------------------------------------------------------------------------
     def _statements(self, body: list[Stmt]) -> None:

@@ -6,6 +6,14 @@ from compiler.target.emit import Emitter, Val
 from compiler.tensor.intrinsic import Emit, dot_product
 
 
+def nearest_integer(e: Emitter, x: Val, enabled: frozenset[str]) -> Val | None:
+    """Floats as the nearest int32, ties to even; None: this is no GPU."""
+    if "sm_61" not in enabled:
+        return None
+    fn = "llvm.nvvm.f2i.rn" if x.t == "float" else "llvm.nvvm.d2i.rn"
+    return e.gather_lanes([e.call(fn, "i32", 1, [e.extract(x, k)]) for k in range(x.n)])
+
+
 def _dp4a(signs: str) -> Emit:
     def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
         words = [e.bitcast(v[0], "i32") for v in (a, b)]

@@ -1,0 +1,93 @@
+"""Statements of a loop nest on a grid of threads to LLVM text, for one thread.
+
+- loop over blocks or threads: its variable is a special register; where its extent is shorter than
+  the grid's, the threads beyond do nothing;
+- shared buffer: memory of the block;
+- barrier: that of all threads of the block.
+
+The rest is as on a CPU (see `compiler.codegen.llvm.statements`).
+"""
+
+from __future__ import annotations
+
+from compiler.codegen.launches import launch_of
+from compiler.codegen.llvm.addresses import SizeSums
+from compiler.codegen.llvm.statements import Statements
+from compiler.errors import LoweringError
+from compiler.target.emit import LLVM_BYTES, Val, memory_type
+from compiler.target.registry import Target
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import Barrier, For, Stmt, accesses, family, walk_stmts
+
+_LEAST = 1 << 31
+"""Bytes from which on positions in a buffer need 64 bits."""
+_ALIGN = 16
+"""Bytes that shared buffers are aligned to: as many as a thread loads at once."""
+_SPECIAL = {"blockIdx": "ctaid", "threadIdx": "tid"}
+
+
+class GridStatements(Statements):
+    """One kernel of a GPU; see the module's text."""
+
+    define = "define ptx_kernel void"
+
+    def _index_type(self, target: Target | None) -> str:
+        """Short where it can be: a GPU divides 64 bits slowly."""
+        every = {b for b, *_ in accesses([self.body])}
+        sizes = [b.size.constant() for b in every]
+        known = [n * b.dtype.nbytes for n, b in zip(sizes, every, strict=True) if n is not None]
+        short = len(known) == len(sizes) and max(known, default=0) < _LEAST
+        return "i32" if short else "i64"
+
+    def _size_sums(self) -> SizeSums | None:
+        return None
+
+    def _begin(self, symbol: str) -> None:
+        launch = launch_of(self.body)
+        if launch is None:
+            raise LoweringError(f"{self.func.name}: a kernel of a GPU needs loops over its threads")
+        self.most = dict(zip("xyz", launch.threads, strict=True))
+        shared = [b for b, *_ in accesses([self.body]) if b.scope == "shared"]
+        for k, b in enumerate(dict.fromkeys(shared)):
+            self.scope.cursor[b] = (self._of_block(b, f"{symbol}.s{k}"), {})
+
+    def _of_block(self, b: Buffer, name: str) -> Val:
+        n, t = self.addresses.known(b.size), memory_type(b.dtype)
+        if n is None:
+            raise LoweringError(f"shared buffer {b.name} needs a constant size")
+        align = max(b.align, _ALIGN, LLVM_BYTES[t])
+        what = f"internal addrspace(3) global [{n} x {t}] undef, align {align}"
+        self.e.decls[name] = f"@{name} = {what}"
+        return Val(f"addrspacecast (ptr addrspace(3) @{name} to ptr)", "ptr")
+
+    def _statements(self, body: list[Stmt]) -> None:
+        for s in body:
+            if isinstance(s, Barrier):
+                self._barrier()
+            else:
+                super()._statements([s])
+
+    def _barrier(self) -> None:
+        fn = "llvm.nvvm.barrier.cta.sync.aligned.all"
+        self.e.decls[fn] = f"declare void @{fn}(i32) convergent nounwind"
+        self.e.lines.append(f"  call void @{fn}(i32 0)")
+
+    def _loop(self, s: For) -> None:
+        of = family(s)
+        if not of:
+            super()._loop(s)
+            return
+        e, axis = self.e, s.kind[-1]
+        here = e.call(f"llvm.nvvm.read.ptx.sreg.{_SPECIAL[of]}.{axis}", "i32", 1, [])
+        at = self.scope.env[s.var] = e.resized(here, e.index)
+        if of == "blockIdx" or self.addresses.known(s.extent) == self.most[axis]:
+            self._statements(s.body)
+            return
+        if _waits(s.body):
+            raise LoweringError(f"loop {s.var} has barriers, and an extent that varies")
+        inside = e.op(f"icmp slt {at}, {self.addresses.runtime(s.extent).name}", "i1")
+        self._guarded(inside, s.body)
+
+
+def _waits(body: list[Stmt]) -> bool:
+    return any(isinstance(x, Barrier) for x, _, _ in walk_stmts(body))

@@ -1,0 +1,1 @@
+"""Programs of GPUs on this CPU: the threads of a block are loops between its barriers."""

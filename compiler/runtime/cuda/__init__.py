@@ -1,0 +1,1 @@
+"""What runs programs on NVIDIA's GPUs, by their driver."""
