@@ -64,7 +64,7 @@ def decoder(
             "it as it is"
         )
     chosen = Target.parse(target)
-    chosen.refuse_accelerator("decoders that keep their caches")
+    chosen.require_cpu("decoders that keep their caches")
     job = Job(chosen, choose_lowerings(ready, dtype_lowering))
     if job.deterministic:
         ready = rounded_first(ready)

@@ -13,12 +13,12 @@ from compiler.target.registry import Target, host
 
 
 class SimtExecutable(GraphExecutable):
-    """A program of a GPU on this CPU: its times say nothing of a GPU's."""
+    """A program of a GPU on this CPU, whose times say nothing of a GPU's."""
 
     @property
     def emulated(self) -> str:
         """See Executable."""
-        return "this CPU"
+        return "simt"
 
 
 class SimtLoader(HostLoader):

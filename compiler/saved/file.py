@@ -20,7 +20,8 @@ from compiler.codegen import cache
 from compiler.errors import ModelError
 from compiler.files.writing import atomic_path
 from compiler.runtime.kernels import aligned_copy
-from compiler.target.registry import Target
+from compiler.target.cuda import SIMT
+from compiler.target.registry import Target, host
 from compiler.types.dtypes import Array
 
 FORMAT = 2
@@ -96,11 +97,12 @@ class Reader:
 
 def header(target: Target) -> dict[str, Any]:
     """What a file says about its version and CPU."""
+    _, *machine = target.machine
     return {
         "format": FORMAT,
         "compiler": list(cache.versions()),
-        "target": [target.text, target.triple, target.cpu, target.features],
-        "needs": sorted(target.enabled),
+        "target": [target.text, *machine],
+        "needs": sorted(host().enabled if target.generator == SIMT else target.enabled),
     }
 
 
@@ -116,9 +118,11 @@ def target_of(path: str, manifest: Mapping[str, Any]) -> Target:
     elsewhere = Target.anywhere(text)
     if elsewhere.elsewhere and elsewhere.machine[1:] == (triple, cpu, features):
         return elsewhere
-    host = Target.parse("llvm")
-    missing = sorted(set(manifest["needs"]) - host.enabled)
-    if triple != host.triple or missing:
+    here = host()
+    missing = sorted(set(manifest["needs"]) - here.enabled)
+    if triple != here.triple or missing:
         lacks = f"needs {', '.join(missing)}" if missing else f"is for {triple}"
         raise ModelError(f"{path} is for another CPU ({lacks}): build the model again here")
+    if elsewhere.generator == SIMT:
+        raise ModelError(f"{path} is for the CPU {cpu}: build the model again here")
     return Target(text, triple, cpu, features, frozenset(map(str, manifest["needs"])))

@@ -166,6 +166,15 @@ class Target:
                 "it: name a CPU"
             )
 
+    def require_cpu(self, what: str) -> None:
+        """Raise UnsupportedError unless this is a CPU, of which `what` says what cannot be made for
+        others."""
+        self.refuse_accelerator(what)
+        if kind_of(self.kind).grid:
+            raise UnsupportedError(
+                f"target {self.text!r} is a GPU, and {what} cannot be made for it: name a CPU"
+            )
+
     @property
     def unasked(self) -> Target:
         """The same without features that a process has to ask its system for: for code that stands

@@ -160,7 +160,7 @@ def tune(
     logs = [transfer] if isinstance(transfer, str | os.PathLike) else transfer
     hints = [h for path in logs for h in _hints(path)]
     chosen, start = Target.parse(target), time.perf_counter()
-    chosen.refuse_accelerator("tuning logs")
+    chosen.require_cpu("tuning logs")
     if not backend_of(chosen).separate:
         raise UnsupportedError(f"kernels of target {chosen.text!r} cannot be timed one by one")
     interrupted, cores = False, None if place else spare_cores()

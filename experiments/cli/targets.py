@@ -10,17 +10,20 @@ from .common import json_option, print_json, say
 @click.command(short_help="The targets that there are, and what runs here.")
 @json_option
 def targets(as_json: bool) -> None:
-    """List what --target may be: this machine's CPU, older ones, other machines, and C.
+    """List what --target may be: this machine's CPU, older ones, other machines, C, and GPUs.
 
     What runs here is for run, bench, tune and sweep; code for all of them is written by export.
 
     Example: dtypelab targets --json
     """
     from compiler.runtime.machines.registry import machines_of
-    from compiler.target.registry import Target, known_targets
+    from compiler.target.cuda import ON_CPUS
+    from compiler.target.registry import Target, kind_of, known_targets
 
     def runs(t: Target) -> list[str]:
         """Where code for it runs here."""
+        if kind_of(t.kind).grid:
+            return [f"-runner={name}" for name in ON_CPUS]
         if not t.elsewhere:
             return ["this machine"] if t.runnable else []
         return [m.name for m in machines_of(t) if not m.missing(t)] if t.kind == "llvm" else []
