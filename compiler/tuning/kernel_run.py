@@ -29,6 +29,9 @@ SYMBOLIC_SIZE = 1
 """Value of symbolic dimensions."""
 COLD_CALLS = 5
 """Calls whose median is one sample of a kernel's time in cold caches."""
+FEW_CALLS = 3
+"""The same of kernels from `SLOW_NS` nanoseconds on, which vary less."""
+SLOW_NS = 300_000
 SECOND_CACHE = 2 << 20
 """Bytes of a core's second cache, where the system does not tell."""
 MONOTONIC, THREAD = 1, 3
@@ -178,7 +181,7 @@ class KernelRun:
         if cold:
             lanes = max(1, target.vector_bytes // 4)
             self._cold_loop = _function(_cold_text(*texts, lanes), target)
-            self._times = np.zeros(COLD_CALLS, np.int64)
+            self._times, self._cold_calls = np.zeros(COLD_CALLS, np.int64), COLD_CALLS
             # At least one, which the loop reads before it looks whether there are more.
             warm = [a for a in [*inputs, *self.outputs] if a.nbytes] or [self._times]
             self._warm = np.array([[a.ctypes.data, a.nbytes] for a in warm], np.int64)
@@ -194,11 +197,14 @@ class KernelRun:
     def cold_ms(self) -> float:
         """A sample of its milliseconds in cold caches: the median of some calls. What other
         processes take while a long kernel runs is not counted."""
-        self._cold_loop(COLD_CALLS, ctypes.addressof(self._block), ctypes.byref(self._around))
-        if self._around.which == MONOTONIC and min(self._times.tolist()) > LONG_NS:
+        n = self._cold_calls
+        self._cold_loop(n, ctypes.addressof(self._block), ctypes.byref(self._around))
+        times: list[int] = self._times[:n].tolist()
+        if self._around.which == MONOTONIC and min(times) > LONG_NS:
             self._around.which = THREAD
+            self._cold_calls = FEW_CALLS if min(times) > SLOW_NS else COLD_CALLS
             return self.cold_ms()
-        return statistics.median(self._times.tolist()) / 1e6
+        return statistics.median(times) / 1e6
 
     def result(self) -> bytes:
         """What the kernel writes."""
