@@ -1,1 +1,2 @@
-"""Machines that programs for other architectures run on here: WebAssembly engines, emulators."""
+"""Machines that programs for other architectures run on here: WebAssembly engines, emulators, an
+interpreter of PTX."""
