@@ -324,22 +324,25 @@ class GraphExecutable(Executable):
         return outs
 
     def _no_memory(self, dims: Mapping[Var, int], size: int) -> OutOfMemoryError:
-        """What to say where there is no room for intermediate values: of the largest, who uses it
-        first."""
+        """What to say where there is no room for intermediate values."""
+        said = f"no memory for {size / 2**30:.3g} GiB of intermediate values"
+        given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
+        said += f" ({given})" if given else ""
+        return OutOfMemoryError(said + self._largest(dims, size))
+
+    def _largest(self, dims: Mapping[Var, int], size: int) -> str:
+        """Of the largest intermediate value, who uses it first; empty: nobody."""
         first: dict[int, str] = {}
         for step in self.program.steps:
             for p in step.pointers:
                 if p.base == "workspace" and step.stage is not None:
                     first.setdefault(int(p.offset.value(dims)), step.stage.symbol)
         ends = [*sorted(first)[1:], size]
-        places = list(zip(sorted(first), ends, strict=True)) if first else []
-        said = f"no memory for {size / 2**30:.3g} GiB of intermediate values"
-        given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
-        said += f" ({given})" if given else ""
-        if places:
-            begin, end = max(places, key=lambda place: place[1] - place[0])
-            said += f"; the largest, {(end - begin) / 2**30:.3g} GiB, is that of {first[begin]}"
-        return OutOfMemoryError(said)
+        if not first:
+            return ""
+        places = zip(sorted(first), ends, strict=True)
+        begin, end = max(places, key=lambda place: place[1] - place[0])
+        return f"; the largest, {(end - begin) / 2**30:.3g} GiB, is that of {first[begin]}"
 
     def _workspace(self, size: int) -> Array:
         """This thread's workspace; it grows to the largest batch seen."""

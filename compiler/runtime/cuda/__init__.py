@@ -1,1 +1,1 @@
-"""What runs programs on NVIDIA's GPUs, by their driver."""
+"""GPUs by NVIDIA: the driver, memory there, and executables whose tensors stay there."""

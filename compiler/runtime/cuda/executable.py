@@ -1,0 +1,293 @@
+"""Programs on a GPU: weights and values between kernels stay there, and a call is one graph."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import DtypelabError, MachineError
+from compiler.runtime.addresses import address
+from compiler.runtime.cuda.device import Device
+from compiler.runtime.cuda.memory import Block, quantity
+from compiler.runtime.cuda.plan import Addresses, Code, Ready, blaming
+from compiler.runtime.executable import GraphExecutable, Sized
+from compiler.runtime.program import Program
+from compiler.symbolic import Var
+from compiler.tensor.stmt import SLACK
+from compiler.types.dtypes import Array
+
+ALIGN = 256
+"""Tensors begin at multiples of this."""
+GRAPHS = 16
+"""Graphs that an executable keeps: one for each combination of sizes and addresses."""
+_ONCE = 0
+"""In the place of a graph: these steps were launched one by one, so far."""
+
+
+class CudaExecutable(GraphExecutable):
+    """A program on a GPU; called as any other. Its steps are put on one stream of its own; calls by
+    several threads follow each other.
+
+    The first call with some sizes waits for every step, so that what fails is named, and the code
+    is there; the second one captures a graph of them, and those that follow launch that.
+
+    Attributes:
+        device: where it runs.
+        graphs: whether steps are captured in graphs.
+        stepwise: whether every call waits for every step.
+    """
+
+    graphs = True
+    stepwise = False
+
+    def __init__(self, program: Program, device: Device, sized: Sized | None = None):
+        code = Code(program, device)
+        super().__init__(program, _nowhere, sized)
+        self.device, self._code = device, code
+        self._alone = threading.Lock()
+        self._plans: dict[tuple[int, ...], list[Ready]] = {}
+        self._written = code.written()
+        self._held = _Held(device)
+        closing = weakref.finalize(self, self._held.close)
+        closing.atexit = False
+        try:
+            with self._alone, self._calmly():
+                self._weights = self._uploaded(program.constants)
+        except BaseException:
+            closing()
+            raise
+        device.pool.holders.add(self)
+
+    @property
+    def emulated(self) -> str:
+        """See Executable."""
+        return self.device.driver.emulated
+
+    def run(
+        self, arrays: Sequence[Array], dims: Mapping[Var, int], held: Sequence[Array] = ()
+    ) -> list[Array]:
+        """See Executable.
+
+        Raises:
+            MachineError: something has failed on the device; names what was computed, if that is
+                known.
+            OutOfMemoryError: the device has no room. Nothing is lost: all but the weights is given
+                back, and calls that need less run.
+        """
+        shapes, size, values = self._sizes(dims)
+        outs = list(held) if [a.shape for a in held] == shapes else self._outputs(shapes)
+        if values is None:  # nothing to compute
+            return outs
+        if isinstance(values, GraphExecutable):
+            return values.run(arrays, {}, held)
+        with self._alone, self._calmly():
+            at = self._places(arrays, outs, size, dims)
+            driver, stream = self.device.driver, self._held.stream
+            for a, there in zip(arrays, at.inputs, strict=True):
+                if a.nbytes:
+                    driver.upload(there, address(a), a.nbytes, stream)
+            self._launch(dims, at)
+            changed = [(arrays[k], at.inputs[k]) for k in self._written]
+            for a, there in (*changed, *zip(outs, at.outputs, strict=True)):
+                if a.nbytes:
+                    driver.download(address(a), there, a.nbytes, stream)
+            self._wait()
+        return outs
+
+    def _launch(self, dims: Mapping[Var, int], at: Addresses) -> None:
+        """Put the steps on the stream, as a graph if these have been there before."""
+        driver, stream, graphs = self.device.driver, self._held.stream, self._held.graphs
+        steps = self._steps(dims)
+        if self.stepwise or not self.graphs:
+            self._direct(steps, at, self.stepwise)
+            return
+        key = (tuple(dims[v] for v in self.program.dims), at)
+        if key not in graphs:
+            self._direct(steps, at, wait=True)
+            self._held.keep(key, _ONCE)
+            return
+        if graphs[key] == _ONCE:
+            self._held.keep(key, self._captured(steps, at))
+        graphs.move_to_end(key)
+        with blaming("the program"):
+            driver.launch_graph(graphs[key], stream)
+
+    def _direct(self, steps: Sequence[Ready], at: Addresses, wait: bool) -> None:
+        for s in steps:
+            s.put(self.device.driver, at, self._held.stream)
+            if wait:
+                with blaming(s.who):
+                    self.device.driver.synchronize(self._held.stream)
+
+    def _captured(self, steps: Sequence[Ready], at: Addresses) -> int:
+        driver, stream = self.device.driver, self._held.stream
+        driver.begin_capture(stream)
+        try:
+            for s in steps:
+                s.put(driver, at, stream)
+        except BaseException:
+            driver.abandon_capture(stream)
+            raise
+        return driver.end_capture(stream)
+
+    def _wait(self) -> None:
+        try:
+            self.device.driver.synchronize(self._held.stream)
+        except MachineError as error:
+            hint = "; executables whose `stepwise` is True say at which kernel"
+            raise MachineError(f"the program fails: {error}{hint}") from error
+
+    def _steps(self, dims: Mapping[Var, int]) -> list[Ready]:
+        key = tuple(dims[v] for v in self.program.dims)
+        if key not in self._plans:
+            if len(self._plans) >= GRAPHS:
+                self._plans = {}
+            self._plans[key] = self._code.ready(dims)
+        return self._plans[key]
+
+    # ---- memory ----------------------------------------------------------------------------------
+    def _places(
+        self, arrays: Sequence[Array], outs: Sequence[Array], size: int, dims: Mapping[Var, int]
+    ) -> Addresses:
+        """Where the tensors of a call are, in memory that grows to the largest call seen."""
+        starts = [0]
+        for a in (*arrays, *outs):
+            starts.append(starts[-1] + _slot(a.nbytes))
+        given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
+        said = f" ({given})" if given else ""
+        try:
+            border = self._held.room("border", starts[-1], f"inputs and results{said}")
+            what = f"intermediate values{said}{self._largest(dims, size)}"
+            work = self._held.room("workspace", size, what)
+        except BaseException:
+            self._held.give_back()
+            self.device.pool.release()
+            raise
+        there = [border + n for n in starts[:-1]]
+        count = len(arrays)
+        return Addresses(tuple(there[:count]), tuple(there[count:]), self._weights, work)
+
+    def _uploaded(self, constants: Sequence[Array]) -> tuple[int, ...]:
+        """Where constants are on the device from now on."""
+        starts = [0]
+        for a in constants:
+            starts.append(starts[-1] + _slot(a.nbytes))
+        first = self._held.room("weights", starts[-1], "weights")
+        for a, start in zip(constants, starts, strict=False):
+            if a.nbytes:
+                ready = np.ascontiguousarray(a)
+                driver = self.device.driver
+                driver.upload(first + start, address(ready), a.nbytes, self._held.stream)
+                driver.synchronize(self._held.stream)  # before `ready` is gone
+        return tuple(first + n for n in starts[:-1])
+
+    def let_go(self) -> None:
+        """Give back the memory of the last call, unless one runs."""
+        if self._alone.acquire(blocking=False):
+            try:
+                self._held.give_back()
+            finally:
+                self._alone.release()
+
+    def device_bytes(self) -> dict[str, int]:
+        """Bytes on the device: of weights, and of the borders and the workspace of calls."""
+        return {name: block.nbytes for name, block in self._held.blocks.items()}
+
+    def _calmly(self) -> _Calmly:
+        return _Calmly(self.device, self._held)
+
+    def prepared(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """See GraphExecutable: there is none, as no address here means anything there."""
+        return None
+
+    def stats(self) -> str:
+        """Also says what it runs on, and what it keeps there."""
+        kept = ", ".join(f"{quantity(n)} of {name}" for name, n in self.device_bytes().items())
+        where = self.device.driver.properties
+        return f"{super().stats()}\n  runs on: {where.name} ({where.chip})\n  there: {kept}"
+
+
+class _Held:
+    """What an executable has on the device."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        device.settle()
+        self.stream = device.driver.stream()
+        self.blocks: dict[str, Block] = {}
+        self.graphs: OrderedDict[Any, int] = OrderedDict()
+
+    def room(self, name: str, nbytes: int, what: str) -> int:
+        """The address of at least `nbytes` bytes, which are zeros where they are new."""
+        found = self.blocks.get(name)
+        if found is None or found.nbytes < nbytes:
+            if found is not None:
+                self._drop(name)
+            found = self._device.pool.take(max(nbytes, 1), what)
+            self.blocks[name] = found
+            self._device.driver.zero(found.address, found.nbytes, self.stream)
+        return found.address
+
+    def _drop(self, name: str) -> None:
+        self._device.pool.give(self.blocks.pop(name))
+        self._forget_graphs()
+
+    def give_back(self) -> None:
+        """Give back all but the weights."""
+        for name in list(self.blocks):
+            if name != "weights":
+                self._drop(name)
+
+    def keep(self, key: Any, graph: int) -> None:
+        """Remember a graph; the one that was not used for longest is forgotten."""
+        self.graphs[key] = graph
+        while len(self.graphs) > GRAPHS:
+            self._close(self.graphs.popitem(last=False)[1])
+
+    def _close(self, graph: int) -> None:
+        if graph != _ONCE:
+            self._device.later(partial(self._device.driver.close_graph, graph))
+
+    def _forget_graphs(self) -> None:
+        for graph in self.graphs.values():
+            self._close(graph)
+        self.graphs.clear()
+
+    def close(self) -> None:
+        """Give back everything, from any thread."""
+        self._forget_graphs()
+        for block in self.blocks.values():
+            self._device.pool.give(block)
+        self.blocks = {}
+        self._device.later(partial(self._device.driver.close_stream, self.stream))
+
+
+class _Calmly:
+    """Nothing of a call is on the stream any more when it ends, however it ends."""
+
+    def __init__(self, device: Device, held: _Held):
+        self._device, self._held = device, held
+
+    def __enter__(self) -> None:
+        self._device.settle()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is not None:
+            with contextlib.suppress(DtypelabError):  # what has failed is being raised
+                self._device.driver.synchronize(self._held.stream)
+
+
+def _slot(nbytes: int) -> int:
+    """Bytes of a tensor, with those behind it that kernels may read."""
+    return -(-(nbytes + SLACK) // ALIGN) * ALIGN
+
+
+def _nowhere(given: int, made: int, constants: int, arena: int, dims: int) -> None:
+    raise AssertionError("a program on a GPU has no address here")
