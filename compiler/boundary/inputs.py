@@ -100,7 +100,7 @@ def bind_inputs(
                 f"not {shape_text(a.shape)}"
             )
         arrays.append(np.asarray(a, order="C"))  # ascontiguousarray makes scalars vectors
-    return arrays, _dimensions(params, arrays)
+    return arrays, dimensions(params, [a.shape for a in arrays])
 
 
 def _converted(name: str, t: TensorType, a: Array) -> Array:
@@ -177,19 +177,24 @@ def clamped(size: Index) -> bool:
     return not size.const and len(mins) == len(size.terms) and all(zero in (a.a, a.b) for a in mins)
 
 
-def _dimensions(
-    params: Sequence[tuple[str, TensorType]], arrays: Sequence[Array]
+def dimensions(
+    params: Sequence[tuple[str, TensorType]], shapes: Sequence[tuple[int, ...]]
 ) -> dict[Var, int]:
-    """The value of every symbolic dimension, checked wherever it occurs."""
+    """The value of every symbolic dimension, of inputs of the right ranks, checked wherever it
+    occurs.
+
+    Raises:
+        InputError: a dimension is not what it must be.
+    """
     dims: dict[Var, int] = {}
     source: dict[Var, str] = {}
     later: list[tuple[str, Index, int]] = []
-    for (name, t), a in zip(params, arrays, strict=True):
-        for axis, (want, got) in enumerate(zip(t.shape, a.shape, strict=True)):
+    for (name, t), shape in zip(params, shapes, strict=True):
+        for axis, (want, got) in enumerate(zip(t.shape, shape, strict=True)):
             if isinstance(want, int):
                 if want != got:
                     raise InputError(
-                        f"input {name!r} has shape {shape_text(a.shape)}, but the model needs "
+                        f"input {name!r} has shape {shape_text(shape)}, but the model needs "
                         f"{shape_text(t.shape)}: axis {axis} must be {want}, not {got}"
                     )
                 continue

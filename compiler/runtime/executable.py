@@ -273,6 +273,13 @@ class GraphExecutable(Executable):
 
         return run
 
+    def stage_times(
+        self, arrays: Sequence[Array], dims: Mapping[Var, int], runs: int
+    ) -> list[list[float]] | None:
+        """Milliseconds of every native stage, in order of execution, in each of so many runs, by a
+        clock where it runs; None: stages are called, and timed, from here."""
+        return None
+
     def _sizes(self, dims: Mapping[Var, int]) -> tuple[list[tuple[int, ...]], int, Any]:
         """(shapes of the outputs, bytes of workspace, what runs), remembered for a few dims:
         evaluating them takes microseconds.

@@ -44,12 +44,18 @@ class StageCalls:
 
 def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> list[StepTime]:
     """Time every native stage of `exe` on the given inputs, in order of execution, those included
-    that run only if others have rounded (`Step.when`).
+    that run only if others have rounded (`Step.when`); by a clock where they run, if they run on a
+    device.
 
     Raises:
         compiler.errors.InputError: the inputs do not fit, or `exe` has control flow, or is
             compiled as a whole.
     """
+    if isinstance(exe, GraphExecutable):
+        arrays, sizes = bind_inputs(exe.program.inputs, args, kwargs)
+        if (elsewhere := exe.stage_times(arrays, sizes, runs)) is not None:
+            steps = [s for s in exe.program.steps if s.stage is not None]
+            return _medians(steps, elsewhere, sizes)
     found = stage_calls(exe, *args, **kwargs)
     calls, dims = found.calls, found.dims
     times: list[list[float]] = [[] for _ in calls]
@@ -58,9 +64,15 @@ def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> li
             start = time.perf_counter_ns()
             call()
             record.append((time.perf_counter_ns() - start) / 1e6)
+    return _medians([s for s, _ in calls], times, dims)
+
+
+def _medians(
+    steps: Sequence[Step], times: Sequence[Sequence[float]], dims: Mapping[Dim, int]
+) -> list[StepTime]:
     return [
         StepTime(s.stage.symbol, statistics.median(t), int(s.work.value(dims)))
-        for t, (s, _) in zip(times, calls, strict=True)
+        for t, s in zip(times, steps, strict=True)
         if s.stage is not None
     ]
 

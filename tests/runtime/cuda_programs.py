@@ -195,12 +195,14 @@ class FakeInterpreter:
         self,
         module: set[str],
         name: str,
+        *,
         grid: Any,
         block: Any,
         args: Sequence[int],
         memory: Any,
         shared: int = 0,
         seed: int | None = None,
+        races: bool = False,
     ) -> None:
         assert name in module
         self.launches.append((name, grid, block, shared))
@@ -262,7 +264,7 @@ class FakeLibrary:
         self.attributes = {1: 1024, 97: 166912, 12: 65536, 13: 1410000, 16: 108, 39: 2048}
         self.attributes |= {75: capability[0], 76: capability[1]}
         self.devices, self.memory = devices, memory
-        self.blocks: dict[int, Any] = {}
+        self.blocks: dict[int, tuple[Any, int]] = {}
         self.handles: dict[int, Any] = {}
         self.captured: dict[int, list[Callable[[], None]] | None] = {}
         self.dead = 0
@@ -338,7 +340,7 @@ class FakeLibrary:
 
     @property
     def used(self) -> int:
-        return sum(ctypes.sizeof(b) for b in self.blocks.values())
+        return sum(nbytes for _, nbytes in self.blocks.values())
 
     def do_cuMemGetInfo_v2(self, free: int, total: int) -> None:
         ctypes.c_size_t.from_address(free).value = self.memory - self.used
@@ -347,9 +349,10 @@ class FakeLibrary:
     def do_cuMemAlloc_v2(self, at: int, nbytes: int) -> int:
         if nbytes > self.memory - self.used:
             return 2
-        block = (ctypes.c_uint8 * nbytes)()
-        self.blocks[ctypes.addressof(block)] = block
-        ctypes.c_uint64.from_address(at).value = ctypes.addressof(block)
+        block = (ctypes.c_uint8 * (nbytes + 256))()
+        address = -(-ctypes.addressof(block) // 256) * 256
+        self.blocks[address] = block, nbytes
+        ctypes.c_uint64.from_address(at).value = address
         return 0
 
     def do_cuMemFree_v2(self, address: int) -> None:

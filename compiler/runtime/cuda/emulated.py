@@ -45,14 +45,17 @@ class Interpreter(Protocol):
         self,
         module: Any,
         name: str,
+        *,
         grid: Extent,
         block: Extent,
         args: Sequence[int],
         memory: DeviceMemory,
         shared: int = 0,
         seed: int | None = None,
+        races: bool = False,
     ) -> object:
-        """Run a grid of threads. `seed` chooses the order in which warps take turns. Raises
+        """Run a grid of threads. `seed` chooses the order in which warps take turns; `races`:
+        what two of them do to one byte without waiting for each other is an error. Raises
         MachineError: the program does what it may not."""
 
 
@@ -67,6 +70,8 @@ class EmulatedDriver:
 
     Attributes:
         seed: of the order in which warps take turns.
+        races: whether what two warps do to a byte of shared memory, without waiting for each other,
+            is an error.
     """
 
     emulated = "interpreter of PTX"
@@ -76,6 +81,7 @@ class EmulatedDriver:
         self._interpreter = interpreter or _interpreter()
         self.memory = self._interpreter.Memory(limit=limit)
         self.seed: int | None = None
+        self.races = False
         self.properties = Properties(
             "the interpreter of PTX", (9, 0), 1, limit, 1024, 65536, 232448, 2048
         )
@@ -183,7 +189,15 @@ class EmulatedDriver:
 
         def action() -> None:
             self._interpreter.launch(
-                code, name, grid, block, given, self.memory, shared=shared, seed=self.seed
+                code,
+                name,
+                grid=grid,
+                block=block,
+                args=given,
+                memory=self.memory,
+                shared=shared,
+                seed=self.seed,
+                races=self.races,
             )
 
         self._put(stream, action)

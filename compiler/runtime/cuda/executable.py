@@ -6,22 +6,26 @@ import contextlib
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from compiler.errors import DtypelabError, MachineError
+from compiler.boundary.inputs import bind_inputs, dimensions, named_inputs
+from compiler.errors import DtypelabError, InputError, MachineError
 from compiler.runtime.addresses import address
 from compiler.runtime.cuda.device import Device
+from compiler.runtime.cuda.device_arrays import DeviceArray, Given, given, on_a_device
 from compiler.runtime.cuda.memory import Block, quantity
 from compiler.runtime.cuda.plan import Addresses, Code, Ready, blaming
 from compiler.runtime.executable import GraphExecutable, Sized
+from compiler.runtime.memory import ALIGN as ALIGN_OF_PARTS
 from compiler.runtime.program import Program
 from compiler.symbolic import Var
 from compiler.tensor.stmt import SLACK
 from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, shape_text
 
 ALIGN = 256
 """Tensors begin at multiples of this."""
@@ -101,6 +105,100 @@ class CudaExecutable(GraphExecutable):
             self._wait()
         return outs
 
+    def on_device(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the model on tensors that are on the device, as numpy arrays, `DeviceArray`s, or
+        anything that DLPack takes over (torch's tensors on this device), and leave the results
+        there. Inputs are named as in calls, and have the very dtype of the model: codes, if numpy
+        has none. Those that are positions are not checked.
+
+        Returns:
+            A DeviceArray, or a list of them if the model has several outputs, which are ready:
+            `torch.from_dlpack` takes them over without a copy.
+
+        Raises:
+            InputError: an input is missing, unknown, elsewhere, not in C order, or of the wrong
+                rank, shape or dtype.
+            MachineError, OutOfMemoryError: as `run`.
+        """
+        named = named_inputs(list(self.inputs), args, kwargs)
+        with self._alone, self._calmly():
+            tensors = [self._taken(n, t, named[n]) for n, t in self.inputs.items()]
+            dims = dimensions(list(self.inputs.items()), [t.shape for t in tensors])
+            shapes, size, values = self._sizes(dims)
+            if not isinstance(values, CudaExecutable):
+                outs = [
+                    DeviceArray(self.device, shape, t.dtype.storage, SLACK)
+                    for shape, (_, t) in zip(shapes, self.program.outputs, strict=True)
+                ]
+                if values is not None:
+                    work = self._workspace_there(size, dims)
+                    given = tuple(t.address for t in tensors)
+                    made = tuple(a.address for a in outs)
+                    self._launch(dims, Addresses(given, made, self._weights, work))
+                    self._wait()
+                return outs[0] if len(outs) == 1 else outs
+        return values.on_device(*named.values())
+
+    def _taken(self, name: str, t: TensorType, x: Any) -> Given | DeviceArray:
+        """An input on the device, where kernels can read it."""
+        driver, stream = self.device.driver, self._held.stream
+        if on_a_device(x):
+            found = given(name, x, self.device, stream)
+            if (found.dtype, len(found.shape)) != (t.dtype.storage, t.rank):
+                raise InputError(
+                    f"input {name!r} must be {t}, in {t.dtype.storage.name}, not "
+                    f"{shape_text(found.shape)} in {found.dtype.name}"
+                )
+            if found.address % ALIGN_OF_PARTS == 0 or not found.nbytes:
+                return found
+            if list(self.inputs).index(name) in self._written:
+                raise InputError(
+                    f"input {name!r}, which the program changes, must begin at a multiple of "
+                    f"{ALIGN_OF_PARTS} bytes"
+                )
+            there = DeviceArray(self.device, found.shape, found.dtype, SLACK)
+            driver.copy(there.address, found.address, found.nbytes, stream)
+            driver.synchronize(stream)  # before `found` is gone
+            return there
+        (a,), _ = bind_inputs([(name, t)], (x,), {})
+        there = DeviceArray(self.device, a.shape, a.dtype, SLACK)
+        if a.nbytes:
+            driver.upload(there.address, address(a), a.nbytes, stream)
+            driver.synchronize(stream)
+        return there
+
+    def stage_times(
+        self, arrays: Sequence[Array], dims: Mapping[Var, int], runs: int
+    ) -> list[list[float]] | None:
+        """See GraphExecutable: by events of the device."""
+        outs = self.run(arrays, dims)
+        _, size, values = self._sizes(dims)
+        if values is None:
+            return [[0.0] * runs for s in self.program.steps if s.stage is not None]
+        if isinstance(values, GraphExecutable):
+            return values.stage_times(arrays, {}, runs)
+        driver, stream = self.device.driver, self._held.stream
+        with self._alone, self._calmly():
+            at = self._places(arrays, outs, size, dims)
+            for a, there in zip(arrays, at.inputs, strict=True):
+                if a.nbytes:
+                    driver.upload(there, address(a), a.nbytes, stream)
+            steps = self._steps(dims)
+            first, second = driver.event(), driver.event()
+            times: list[list[float]] = [[] for _ in steps]
+            try:
+                for _ in range(runs):
+                    for record, s in zip(times, steps, strict=True):
+                        driver.record(first, stream)
+                        s.put(driver, at, stream)
+                        driver.record(second, stream)
+                        record.append(driver.milliseconds(first, second))
+            finally:
+                driver.close_event(first)
+                driver.close_event(second)
+            self._wait()
+        return [t for t, s in zip(times, steps, strict=True) if s.step.stage is not None]
+
     def _launch(self, dims: Mapping[Var, int], at: Addresses) -> None:
         """Put the steps on the stream, as a graph if these have been there before."""
         driver, stream, graphs = self.device.driver, self._held.stream, self._held.graphs
@@ -122,7 +220,7 @@ class CudaExecutable(GraphExecutable):
     def _direct(self, steps: Sequence[Ready], at: Addresses, wait: bool) -> None:
         for s in steps:
             s.put(self.device.driver, at, self._held.stream)
-            if wait:
+            if wait and not s.idle:
                 with blaming(s.who):
                     self.device.driver.synchronize(self._held.stream)
 
@@ -160,19 +258,27 @@ class CudaExecutable(GraphExecutable):
         starts = [0]
         for a in (*arrays, *outs):
             starts.append(starts[-1] + _slot(a.nbytes))
-        given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
-        said = f" ({given})" if given else ""
+        with self._giving_back():
+            border = self._held.room("border", starts[-1], f"inputs and results{_of(dims)}")
+        work = self._workspace_there(size, dims)
+        there = [border + n for n in starts[:-1]]
+        count = len(arrays)
+        return Addresses(tuple(there[:count]), tuple(there[count:]), self._weights, work)
+
+    def _workspace_there(self, size: int, dims: Mapping[Var, int]) -> int:
+        what = f"intermediate values{_of(dims)}{self._largest(dims, size)}"
+        with self._giving_back():
+            return self._held.room("workspace", size, what)
+
+    @contextlib.contextmanager
+    def _giving_back(self) -> Iterator[None]:
+        """Keep nothing but the weights if something fails."""
         try:
-            border = self._held.room("border", starts[-1], f"inputs and results{said}")
-            what = f"intermediate values{said}{self._largest(dims, size)}"
-            work = self._held.room("workspace", size, what)
+            yield
         except BaseException:
             self._held.give_back()
             self.device.pool.release()
             raise
-        there = [border + n for n in starts[:-1]]
-        count = len(arrays)
-        return Addresses(tuple(there[:count]), tuple(there[count:]), self._weights, work)
 
     def _uploaded(self, constants: Sequence[Array]) -> tuple[int, ...]:
         """Where constants are on the device from now on."""
@@ -282,6 +388,12 @@ class _Calmly:
         if error is not None:
             with contextlib.suppress(DtypelabError):  # what has failed is being raised
                 self._device.driver.synchronize(self._held.stream)
+
+
+def _of(dims: Mapping[Var, int]) -> str:
+    """What sizes are given, for people."""
+    given = ", ".join(f"{v} = {n}" for v, n in dims.items())
+    return f" ({given})" if given else ""
 
 
 def _slot(nbytes: int) -> int:

@@ -46,18 +46,25 @@ class Ready:
     shared: int = 0
     nbytes: int = 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.nbytes if self.function is None else min(self.grid) < 1
+
     def put(self, driver: Driver, at: Addresses, stream: int) -> None:
         """Put it on a stream.
 
         Raises:
             MachineError, OutOfMemoryError: it is not launched; names what it computes.
         """
+        if self.idle:
+            return
         pointers = [at.of(*place) for place in self.places]
         with blaming(self.who):
             if self.function is not None:
                 given = [*pointers, *self.dims]
                 driver.launch(self.function, self.grid, self.block, given, self.shared, stream)
-            elif self.nbytes:
+            else:
                 driver.copy(pointers[0], pointers[1], self.nbytes, stream)
 
 
@@ -100,7 +107,7 @@ class Code:
                 raise UnsupportedError("no GPU tells whether it has rounded")
 
     def ready(self, dims: Mapping[Var, int]) -> list[Ready]:
-        """The steps for sizes; those with nothing to do are left out."""
+        """The steps for sizes."""
         found = []
         for s, who in zip(self._program.steps, self._names, strict=True):
             places = tuple(_place(p, dims) for p in s.pointers)
@@ -109,8 +116,6 @@ class Code:
                 continue
             at: Launch = s.stage.launch
             x, y, z = (int(n.value(dims)) for n in at.blocks)
-            if min(x, y, z) < 1:
-                continue
             given = tuple(dims[v] for v in s.dims)
             with blaming(who):
                 function = self._modules[s.stage.symbol].function(s.stage.symbol, at.shared)
