@@ -2,8 +2,9 @@
 
 Every top-level loop nest becomes one grid: its outermost loops whose iterations share nothing are
 numbered as one, innermost first, and each thread does one iteration. So neighbouring threads do
-neighbouring elements. A reduction adds up in a register of its thread. What has no such loops runs
-on one thread.
+neighbouring elements. A reduction adds up in a register of its thread, which then also computes
+what elementwise stages make of the sum; padding is read where it is needed. What has no such loops
+runs on one thread.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
 from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import untiled
+from compiler.scheduling.grids.consumers import contracted, join_consumers
+from compiler.scheduling.grids.padding import read_padding
 from compiler.scheduling.independent import independent
-from compiler.scheduling.tile import is_product
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Load
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store, clone, family, walk_stmts
-from compiler.types.dtypes import FLOAT32
 
 THREADS = 128
 """Threads of a block, where there is work for so many."""
@@ -48,7 +49,9 @@ def schedule_grids(
     if choices:
         raise ScheduleError(f"{f.name}: nothing can be chosen for target {target.text!r}")
     if not arranged(f):
-        untiled(f)
+        s = untiled(f)
+        read_padding(f)
+        join_consumers(s, target)
     f.body[:] = [_grid(s, target) for s in f.body]
     _start_reductions(f)
 
@@ -111,9 +114,7 @@ def _in_register(body: list[Stmt], fixed: set[Var], target: Target) -> list[Stmt
         return body
     sum_ = Buffer(f"{store.buffer.name}_sum", (Index.of(1),), store.buffer.dtype, "register")
     zero = (Index(),)
-    fused = target.fma and store.buffer.dtype == FLOAT32 and is_product(store)
-    update = "Fma" if fused and store.update == "Add" else store.update
-    nest[0] = Store(store.stage, sum_, zero, store.value, update)
+    nest[0] = Store(store.stage, sum_, zero, store.value, contracted(store, target))
     return [
         Store(f"{store.stage}.init", sum_, zero, store.init),
         *body,
