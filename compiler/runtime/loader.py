@@ -100,12 +100,17 @@ def require(target: Target) -> None:
     """See that programs for a target can run, before they are compiled.
 
     Raises:
-        UnsupportedError: it is for another machine, which nothing that is installed runs.
+        UnsupportedError: it is for another machine, which nothing that is installed runs, or for a
+            GPU that is not here.
     """
     if _away(target):
         from compiler.runtime.machines.registry import machine_of
 
         machine_of(target)
+    elif target.generator == cuda.KIND:
+        from compiler.runtime.cuda.loader import CUDA
+
+        CUDA.device(target)
 
 
 def _away(target: Target) -> bool:

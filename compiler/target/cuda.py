@@ -13,7 +13,7 @@ DRIVER, SIMT, PTX = "driver", "simt", "ptx"
 RUNNERS = (DRIVER, SIMT, PTX)
 """What runs the code: the GPU of this machine, by NVIDIA's driver; this CPU, for which the same
 program on a grid is compiled, threads as loops between barriers; an interpreter of the very PTX."""
-ON_CPUS = (SIMT,)
+ON_CPUS = (SIMT, PTX)
 """Those of them that need no GPU."""
 WARP = 32
 """Threads that run in step."""

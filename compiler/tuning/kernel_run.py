@@ -30,8 +30,7 @@ SYMBOLIC_SIZE = 1
 COLD_CALLS = 5
 """Calls whose median is one sample of a kernel's time in cold caches."""
 FEW_CALLS = 3
-"""The same of kernels from `SLOW_NS` nanoseconds on, which vary less."""
-SLOW_NS = 300_000
+"""The same of kernels from `LONG_NS` on, which vary less."""
 SECOND_CACHE = 2 << 20
 """Bytes of a core's second cache, where the system does not tell."""
 MONOTONIC, THREAD = 1, 3
@@ -201,8 +200,7 @@ class KernelRun:
         self._cold_loop(n, ctypes.addressof(self._block), ctypes.byref(self._around))
         times: list[int] = self._times[:n].tolist()
         if self._around.which == MONOTONIC and min(times) > LONG_NS:
-            self._around.which = THREAD
-            self._cold_calls = FEW_CALLS if min(times) > SLOW_NS else COLD_CALLS
+            self._around.which, self._cold_calls = THREAD, FEW_CALLS
             return self.cold_ms()
         return statistics.median(times) / 1e6
 

@@ -64,7 +64,7 @@ BATCH = 3
 """Rounds whose medians give one ratio."""
 LEAST, MOST = 3, 16
 """Batches of a comparison."""
-PLAIN = 1.3
+PLAIN = 1.15
 """One batch is enough for what takes so many times as long."""
 NARROW = 0.01
 """Half the width of an interval that need not become narrower."""
