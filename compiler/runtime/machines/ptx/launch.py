@@ -19,12 +19,16 @@ import numpy.typing as npt
 from compiler.errors import MachineError, unknown
 from compiler.runtime.machines.ptx import (
     access,
+    atomics,
     bits,
     comparisons,
     control,
     conversions,
+    copies,
     floats,
     integers,
+    matrices,
+    warps,
 )
 from compiler.runtime.machines.ptx.decode import HANDLERS, MOVED, Decoder, Handler, Unknown
 from compiler.runtime.machines.ptx.memory import Memory
@@ -48,7 +52,10 @@ from compiler.runtime.machines.ptx.wave import (
 
 Array = npt.NDArray[Any]
 
-INSTRUCTION_FILES = (access, bits, comparisons, control, conversions, floats, integers)
+INSTRUCTION_FILES = (
+    access, atomics, bits, comparisons, control, conversions, copies, floats, integers, matrices,
+    warps,
+)  # fmt: skip
 """Modules that register instructions."""
 _LANES = 8192
 """Lanes that run at the same time, at most, if a block has no more."""

@@ -125,8 +125,8 @@ class Pending:
     Attributes:
         lanes: that issued it.
         groups: of each, the number of its group.
-        at: where in shared memory, of each lane and byte.
-        content: what to store there.
+        at: where in shared memory each lane's bytes go.
+        content: the bytes (lanes, how many).
     """
 
     lanes: Array
