@@ -175,7 +175,7 @@ def _between_floats(
         if sat:
             x = np.where(np.isnan(x), 0.0, np.clip(x, 0.0, 1.0)).astype(x.dtype)
         if relu:
-            x = np.where(x < 0, 0.0, x).astype(x.dtype)
+            x = np.where(x <= 0, 0.0, x).astype(x.dtype)
         out = encode(x) if target != "f64" else x
         return flushed(out) if ftz and target == "f32" else out
 
@@ -194,7 +194,7 @@ def _tf32(d: Decoder, ins: Instruction, mods: list[str]) -> Handler:
         x = ra(st)
         out = rounded(x, "tf32", mode)
         if "relu" in mods:
-            out = np.where(out < 0, 0.0, out)
+            out = np.where(out <= 0, 0.0, out)
         write(st, encoder("f32")(out).view(np.uint32))
 
     return run
@@ -231,7 +231,7 @@ def _bytes(d: Decoder, ins: Instruction, target: str, source: str, mods: list[st
         def widen(st: Wave) -> None:
             values = np.ascontiguousarray(st.wide(ra(st))).view(of).astype(np.float32)
             if "relu" in mods:
-                values = np.where(values < 0, np.float32(0), values)
+                values = np.where(values <= 0, np.float32(0), values)
             write(st, encoder("f16x2")(values.reshape(-1, 2)))
 
         return widen

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -133,15 +134,28 @@ def rounded(a: Array, kind: str, mode: str) -> Array:
 # Sums, products, quotients, roots
 
 
-def _directed64(near: Array, error: Array, mode: str) -> Array:
-    """A float64 result next to the nearest one, whose exact value is `error` more."""
-    up, down = np.nextafter(near, np.inf), np.nextafter(near, -np.inf)
-    out = near
-    if mode in ("rm", "rz"):
-        out = np.where((error < 0) & ((mode == "rm") | (near > 0)), down, out)
-    if mode in ("rp", "rz"):
-        out = np.where((error > 0) & ((mode == "rp") | (near < 0)), up, out)
-    return np.where(np.isfinite(near), out, near)
+def _directed64(name: str, near: Array, x: Array, y: Array, mode: str) -> Array:
+    """A float64 result that is not rounded to nearest, from the one that is: by fractions, since
+    few kernels have such instructions."""
+    out = np.array(near)
+    for k in np.flatnonzero(np.isfinite(x) & np.isfinite(y) & ~((name == "div") & (y == 0))):
+        a, b = Fraction(float(x[k])), Fraction(float(y[k]))
+        exact = {"add": a + b, "sub": a - b, "mul": a * b}[name] if name != "div" else a / b
+        n = float(near[k])
+        if exact == 0:
+            if name in ("add", "sub") and mode == "rm":
+                other = y[k] if name == "add" else -y[k]
+                both = a == 0 and not np.signbit(x[k]) and not np.signbit(other)
+                out[k] = 0.0 if both else -0.0
+        elif (n == np.inf or (n != -np.inf and Fraction(n) > exact)) and (
+            mode == "rm" or (mode == "rz" and exact > 0)
+        ):
+            out[k] = np.nextafter(n, -np.inf)
+        elif (n == -np.inf or (n != np.inf and Fraction(n) < exact)) and (
+            mode == "rp" or (mode == "rz" and exact < 0)
+        ):
+            out[k] = np.nextafter(n, np.inf)
+    return out
 
 
 def _binary(name: str, a: Array, b: Array, mode: str) -> Array:
@@ -168,24 +182,14 @@ def _binary(name: str, a: Array, b: Array, mode: str) -> Array:
             mixed = both & (np.signbit(x) != np.signbit(other))
             out = np.where(mixed, -0.0 if mode == "rm" else 0.0, out)
         return out.astype(np.float32)
-    near = np.asarray(plain(x, y))
-    if name == "mul":
-        error = product_error(x, y, near)
-    elif name == "div":
-        product = near * y
-        error = ((x - product) - product_error(near, y, product)) * np.sign(y)
-    else:
-        other = y if name == "add" else -y
-        virtual = near - x
-        error = (x - (near - virtual)) + (other - virtual)
-    return _directed64(near, error, mode)
+    return _directed64(name, np.asarray(plain(x, y)), x, y, mode)
 
 
 def _quotient_to_odd(x: Array, y: Array) -> Array:
     """x / y rounded to odd, of float32 numbers held as float64."""
     q = x / y
     rest = (x - q * y) - product_error(q, y, q * y)
-    rest = np.where(np.isfinite(q) & (y != 0), rest, 0.0) * np.sign(y)
+    rest = np.where(np.isfinite(rest) & (y != 0), rest, 0.0) * np.sign(y)
     even = (q.view(np.int64) & 1) == 0
     toward = np.where(rest > 0, np.inf, -np.inf)
     return np.where((rest != 0) & even, np.nextafter(q, toward), q)
@@ -199,9 +203,6 @@ def _root_to_odd(x: Array) -> Array:
     even = (q.view(np.int64) & 1) == 0
     move = np.isfinite(q) & (rest != 0) & even & (q > 0)
     return np.where(move, np.nextafter(q, np.where(rest > 0, np.inf, -np.inf)), q)
-
-
-_libm: Any = None
 
 
 @lru_cache(maxsize=1)
@@ -300,7 +301,7 @@ def fused(d: Decoder, ins: Instruction) -> Handler:
         if kind == "f32":
             out = out.astype(np.float32)
         if relu:
-            out = np.where(out < 0, 0.0, out)
+            out = np.where(out <= 0, 0.0, out)
         write(st, _done(out, kind, ftz, sat))
 
     return run

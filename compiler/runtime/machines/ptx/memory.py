@@ -52,8 +52,13 @@ class Memory:
         if limit <= 0:
             raise MachineError("a device needs memory: its limit is a positive number of bytes")
         self.limit, self.used = limit, 0
-        self._span = 2 * limit + (16 << 20)  # freed addresses wait for the rest to be used up
-        self._pages = mmap.mmap(-1, self._span, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        # Freed addresses come back when the rest is used up.
+        self._span = limit + min(limit, 64 << 20) + (1 << 20)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        try:
+            self._pages = mmap.mmap(-1, self._span, flags)
+        except (OSError, ValueError, OverflowError) as e:
+            raise OutOfMemoryError(f"a device of {limit} bytes does not fit here: {e}") from None
         self.area = Area(np.frombuffer(self._pages, np.uint8))
         self._top = ALIGN
         self._starts: list[int] = []  # offsets, sorted; _ends beside them
@@ -113,7 +118,7 @@ class Memory:
         end = self._ends.pop(k)
         self._table = None
         self.used -= end - start
-        if end - start >= 1 << 20:
+        if end - start >= 1 << 16:
             first, last = -(-start // mmap.PAGESIZE), end // mmap.PAGESIZE
             self._pages.madvise(
                 mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE
