@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler.codegen.ptx.assembler import assembler
 from compiler.runtime.machines import ptx
 
 Array = npt.NDArray[Any]
@@ -85,23 +84,12 @@ def run_elementwise(
     return np.frombuffer(memory.read(out, n * bytes_of(target)), dtype_of(target))
 
 
-def assembler() -> str | None:
-    """Where ptxas is, of the package nvidia-cuda-nvcc or elsewhere."""
-    found = importlib.util.find_spec("nvidia")
-    for folder in found.submodule_search_locations or () if found else ():
-        for path in Path(folder).glob("*/bin/ptxas"):
-            return str(path)
-    return shutil.which("ptxas")
-
-
 def assemble(text: str, target: str, folder: Path) -> str:
     """What ptxas says against a text: nothing, if it is accepted."""
     source = folder / "kernel.ptx"
     source.write_text(text)
-    tool = assembler()
-    assert tool is not None
     done = subprocess.run(
-        [tool, f"-arch={target}", "-O0", str(source), "-o", str(folder / "kernel.cubin")],
+        [assembler(), f"-arch={target}", "-O0", str(source), "-o", str(folder / "kernel.cubin")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return "" if done.returncode == 0 else done.stderr + done.stdout

@@ -7,8 +7,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from ptx_runs import HEAD, Array, assemble, assembler
+from ptx_runs import HEAD, Array, assemble
 
+from compiler.codegen.ptx.assembler import assembler
 from compiler.errors import MachineError, OutOfMemoryError, ParseError
 from compiler.runtime.machines import ptx
 
@@ -316,7 +317,7 @@ def test_llvm_writes_what_it_reads(chip: str, seed: int | None) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(assembler() is None, reason="needs ptxas (package nvidia-cuda-nvcc)")
+@pytest.mark.skipif(not assembler(), reason="needs ptxas (package nvidia-cuda-nvcc)")
 def test_ptxas_accepts_these_kernels(tmp_path: Path) -> None:
     for text in (NESTED, LOOPS, TURNED, from_llvm(LLVM)):
         assert assemble(text, "sm_80", tmp_path) == ""

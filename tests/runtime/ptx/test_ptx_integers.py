@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ptx_instructions import INTEGERS, integers
-from ptx_runs import HEAD, assemble, assembler, dtype_of, elementwise, run_elementwise
+from ptx_runs import HEAD, assemble, dtype_of, elementwise, run_elementwise
 
+from compiler.codegen.ptx.assembler import assembler
 from compiler.runtime.machines import ptx
 
 TEXT = HEAD.format(target="sm_90") + "".join(
@@ -45,6 +46,6 @@ def test_some_integer_instructions() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(assembler() is None, reason="needs ptxas (package nvidia-cuda-nvcc)")
+@pytest.mark.skipif(not assembler(), reason="needs ptxas (package nvidia-cuda-nvcc)")
 def test_ptxas_accepts_them(tmp_path: Path) -> None:
     assert assemble(TEXT, "sm_90", tmp_path) == ""

@@ -7,8 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_runs import HEAD, Array, assemble, assembler
+from ptx_runs import HEAD, Array, assemble
 
+from compiler.codegen.ptx.assembler import assembler
 from compiler.errors import MachineError
 from compiler.runtime.machines import ptx
 
@@ -243,7 +244,7 @@ def test_what_products_need() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(assembler() is None, reason="needs ptxas (package nvidia-cuda-nvcc)")
+@pytest.mark.skipif(not assembler(), reason="needs ptxas (package nvidia-cuda-nvcc)")
 def test_ptxas_accepts_products(tmp_path: Path) -> None:
     text = HEAD.format(target="sm_90")
     for k, (shape, a, b) in enumerate(INTEGERS):

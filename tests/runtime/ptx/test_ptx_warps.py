@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx_runs import HEAD, Array, assemble, assembler
+from ptx_runs import HEAD, Array, assemble
 
+from compiler.codegen.ptx.assembler import assembler
 from compiler.errors import MachineError
 from compiler.runtime.machines import ptx
 
@@ -228,7 +229,7 @@ def test_copies_of_some_bytes() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(assembler() is None, reason="needs ptxas (package nvidia-cuda-nvcc)")
+@pytest.mark.skipif(not assembler(), reason="needs ptxas (package nvidia-cuda-nvcc)")
 def test_ptxas_accepts_warps(tmp_path: Path) -> None:
     bodies = [f"shfl.sync.{m}.b32 %r2|%p0, %r1, {b}, {c}, -1;" for m, b, c in SHUFFLES]
     bodies += [f"atom.shared.{op} %r2, [s], %r1;" for op in CHANGES]
