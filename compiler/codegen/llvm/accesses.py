@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from compiler.codegen.llvm.addresses import Address, Addresses
 from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
-from compiler.symbolic import Index
+from compiler.symbolic import Index, Var
 from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.tensor.expr import Buffer
 from compiler.tensor.lanes import classify, store_runs, windows
@@ -24,7 +24,10 @@ class Accesses:
     `written`: buffers that are stored to somewhere, so that what was loaded may be stale.
     `prefetch`: bytes by which vector loads of a buffer are fetched ahead.
     `words`: whether neighbouring bytes are moved as words, as there are no registers for vectors.
+    `begin`: bytes that buffers are aligned to, if it pays to know that of vectors in them; else 0.
     """
+
+    begin = 0
 
     def __init__(
         self,
@@ -52,8 +55,9 @@ class Accesses:
             assert at.pointer is not None
             key = (at.pointer.name, at.const, at.offsets)
             if key not in self.scope.memo or b in self.written:
+                known = self._aligned(b, flat)
                 self.scope.memo[key] = self._load_lanes(
-                    b, at.pointer, at.const, at.offsets, at.block
+                    b, at.pointer, at.const, at.offsets, at.block, known
                 )
             out = self.scope.memo[key]
         return from_memory(self.e, b, out)
@@ -98,8 +102,10 @@ class Accesses:
         return []
 
     def _joined(self, parts: list[Val]) -> Val:
-        """Vectors of equal length, one after another."""
+        """Vectors of equal length, or numbers, one after another."""
         e = self.e
+        if parts[0].n == 1:
+            return e.gather_lanes(parts)
         while len(parts) > 1:
             odd = parts[len(parts) // 2 * 2 :]
             pairs = zip(parts[::2], parts[1::2], strict=False)
@@ -113,7 +119,13 @@ class Accesses:
         return parts[0]
 
     def _load_lanes(
-        self, b: Buffer, p: Val, const: int, offs: tuple[int, ...], block: int = 0
+        self,
+        b: Buffer,
+        p: Val,
+        const: int,
+        offs: tuple[int, ...],
+        block: int = 0,
+        known: int = 1,
     ) -> Val:
         e, t = self.e, memory_type(b.dtype)
         size, n = LLVM_BYTES[t], len(offs)
@@ -123,7 +135,7 @@ class Accesses:
         if how.kind == "splat":
             return e.splat(e.load(p, at, t, 1, size), n)
         if how.kind == "vector":
-            align = max(b.align, size) if n * size >= 64 and b.align else size
+            align = max(b.align, size) if n * size >= 64 and b.align else max(size, known)
             if b in self.prefetch:
                 e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
                 distance = self.prefetch[b]
@@ -191,6 +203,26 @@ class Accesses:
         assert out is not None
         return out
 
+    def _aligned(self, b: Buffer, flat: Index) -> int:
+        """Bytes that the first lane of an access is a multiple of, as far as that is known; 1: it
+        is not looked for."""
+        size = LLVM_BYTES[memory_type(b.dtype)]
+        if not self.begin or b.scope not in ("global", "shared") or size >= self.begin:
+            return 1
+        lanes = {v for v, _ in self.scope.lanes}
+        rest = Index(const=flat.const)
+        for a, c in flat.terms.items():
+            if isinstance(a, Var) and a in lanes:
+                continue
+            if a.leaves() & lanes:
+                return 1
+            env = {v: x for v in a.leaves() if isinstance(x := self.scope.env[v], int)}
+            rest = rest + a.replaced(env) * c
+        found = self.begin // size
+        while found > 1 and not rest.multiple_of(found):
+            found //= 2
+        return found * size
+
     @staticmethod
     def _join(width: int, lanes: int) -> list[int | None]:
         """Shuffle that puts the first `width` lanes of two vectors of `lanes` lanes side by
@@ -233,11 +265,13 @@ class Accesses:
         offs: tuple[int | None, ...] = at.offsets
         if order is not None:
             offs = tuple(None if k is None else at.offsets[k] for k in order)
+        known = self._aligned(b, flat) if offs == at.offsets else 1
         for o, sel in store_runs(offs):
             part = self._pick(v, sel, size)
+            align = max(size, known) if o == 0 else size
             if self.words and part.n * size % 4 == 0 and size < 4 and part.t[0] == "i":
                 part = e.bitcast(part, "i32", part.n * size // 4)
-            e.store(part, at.pointer, (at.const + o) * size, size)
+            e.store(part, at.pointer, (at.const + o) * size, align)
 
     def _pick(self, v: Val, sel: tuple[int, ...], size: int) -> Val:
         """The lanes `sel` of `v`; whole dwords are moved where that is possible."""

@@ -63,7 +63,7 @@ class Statements:
         params = []
         for k, b in enumerate([*f.params, *f.temps, *self.tables]):
             name = f"%b{k}"
-            params.append(f"ptr noalias nocapture {name}")
+            params.append(f"{self._parameter(b)} {name}")
             self.scope.cursor[b] = (Val(name, "ptr"), {})
         e.lines = self.stack  # long sums of sizes there need the dimensions
         for k, v in enumerate(f.dims):
@@ -77,7 +77,7 @@ class Statements:
             self.scope.cursor[b] = (self._on_stack(b), {})
         self._begin(symbol)
         self._statements([s])
-        head = f"{self.define} @{symbol}({', '.join(params)}) nounwind {{"
+        head = f"{self.define} @{symbol}({', '.join(params)}) nounwind{self._facts()} {{"
         text = "\n".join(
             [*e.decls.values(), head, "entry:", *self.stack, *e.lines, "  ret void", "}"]
         )
@@ -88,6 +88,14 @@ class Statements:
 
     def _size_sums(self) -> SizeSums | None:
         return SizeSums(self.scope, self.func.dims, self.stack)
+
+    def _parameter(self, b: Buffer) -> str:
+        """The type of the pointer to a buffer, and what LLVM may take for granted of it."""
+        return "ptr noalias nocapture"
+
+    def _facts(self) -> str:
+        """What else LLVM may take for granted of the function: nothing."""
+        return ""
 
     def _begin(self, symbol: str) -> None:
         """What comes before the first statement: nothing."""

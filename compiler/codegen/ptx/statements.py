@@ -22,7 +22,7 @@ from compiler.tensor.stmt import Barrier, For, Stmt, accesses, family, walk_stmt
 _LEAST = 1 << 31
 """Bytes from which on positions in a buffer need 64 bits."""
 _ALIGN = 16
-"""Bytes that shared buffers are aligned to: as many as a thread loads at once."""
+"""Bytes that buffers are aligned to: as many as a thread loads at once."""
 _SPECIAL = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
 
@@ -30,6 +30,16 @@ class GridStatements(Statements):
     """One kernel of a GPU; see the module's text."""
 
     define = "define ptx_kernel void"
+
+    def _parameter(self, b: Buffer) -> str:
+        """What nobody stores to meanwhile goes through the read-only cache."""
+        facts = f"ptr noalias nocapture align {_ALIGN}"
+        return facts if b in self.accesses.written else f"{facts} readonly"
+
+    def _facts(self) -> str:
+        """How many threads a block has: ptxas then knows how many registers there are for each."""
+        x, y, z = (self.most[axis] for axis in "xyz")
+        return f' "nvvm.maxntid"="{x},{y},{z}"'
 
     def _index_type(self, target: Target | None) -> str:
         """Short where it can be: a GPU divides 64 bits slowly."""
@@ -47,6 +57,7 @@ class GridStatements(Statements):
         if launch is None:
             raise LoweringError(f"{self.func.name}: a kernel of a GPU needs loops over its threads")
         self.most = dict(zip("xyz", launch.threads, strict=True))
+        self.accesses.begin = _ALIGN
         shared = [b for b, *_ in accesses([self.body]) if b.scope == "shared"]
         for k, b in enumerate(dict.fromkeys(shared)):
             self.scope.cursor[b] = (self._of_block(b, f"{symbol}.s{k}"), {})
