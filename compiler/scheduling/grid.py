@@ -1,6 +1,7 @@
 """Default schedules of machines that have grids of threads, chosen from the loop nest alone.
 
-Every top-level loop nest becomes one grid: its outermost loops whose iterations share nothing are
+Products of matrices go by tiles (see `compiler.scheduling.grids.tiled`). Every other top-level loop
+nest becomes one grid: its outermost loops whose iterations share nothing are
 numbered as one, innermost first, and each thread does one iteration. So neighbouring threads do
 neighbouring elements. A reduction adds up in a register of its thread, which then also computes
 what elementwise stages make of the sum; padding is read where it is needed. What has no such loops
@@ -17,6 +18,7 @@ from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import untiled
 from compiler.scheduling.grids.consumers import contracted, join_consumers
 from compiler.scheduling.grids.padding import read_padding
+from compiler.scheduling.grids.tiled import tile_products
 from compiler.scheduling.independent import independent
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, IntLike, Var, imin
@@ -51,6 +53,7 @@ def schedule_grids(
     if not arranged(f):
         s = untiled(f)
         read_padding(f)
+        tile_products(s, target)
         join_consumers(s, target)
     f.body[:] = [_grid(s, target) for s in f.body]
     _start_reductions(f)

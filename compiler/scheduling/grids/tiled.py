@@ -1,0 +1,350 @@
+"""A product of matrices on a grid: tiles of the result by blocks, operands through shared memory.
+
+Each block of threads computes a tile of the result. For some steps of the sum at a time, all of its
+threads load the parts of both operands into shared memory; each thread then multiplies what its
+rows and columns need, from registers. While it does, what the next steps need is on its way, in
+registers; there are two parts of shared memory in turn, so that one barrier for each part does.
+(Volkov and Demmel, Benchmarking GPUs to Tune Dense Linear Algebra, 2008; NVIDIA, CUTLASS.)
+
+The steps of a sum stay in their order. Beyond the edges of the result, threads load what is at the
+edge and store nothing; beyond the end of the sum, they multiply zeros, of which one is negative: a
+sum does not change by that, not even in its sign if it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.scheduling import Schedule
+from compiler.scheduling.grids.consumers import contracted
+from compiler.scheduling.grids.products import (
+    At,
+    Product,
+    Side,
+    even_step,
+    evenly,
+    numbered,
+    positions,
+    product_of,
+    total,
+)
+from compiler.scheduling.grids.tiles import Tile, choose_tile
+from compiler.symbolic import Index, IntLike, Var, imax, imin
+from compiler.target.registry import Target
+from compiler.tensor.expr import (
+    Buffer,
+    Expr,
+    Load,
+    Select,
+    binary,
+    const,
+    index_value,
+    rewrite,
+    select,
+    subst,
+    walk,
+)
+from compiler.tensor.stmt import Barrier, For, Stmt, Store
+
+VECTOR = 4
+"""Neighbours that a thread loads and stores together: 16 bytes."""
+APART = 4
+"""Elements between rows in shared memory that are written column by column."""
+
+
+def tile_products(s: Schedule, target: Target) -> None:
+    """Make grids of the products in a function that are large enough for tiles."""
+    body = s.func.body
+    for stage in s.stages():
+        p = product_of(s, stage) if stage in s.stages() else None
+        tile = choose_tile(p) if p is not None else None
+        if p is None or tile is None:
+            continue
+        home = p.root
+        if p.reader is not None:
+            home = s.stage_stores(p.reader.stage)[0][1][0]
+            s.func.temps = [b for b in s.func.temps if b is not p.store.buffer]
+        grid = TiledProduct(p, tile, contracted(p.store, target)).grid()
+        body[:] = [grid if x is home else x for x in body if x is home or x is not p.root]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """An operand in a block: its tile, and who computes what of it.
+
+    Attributes:
+        side: the operand.
+        name: what its buffers are called.
+        size: rows (or columns) of the tile.
+        each: those of a thread.
+        tile: the number of the tile.
+        mine: the number of the thread along this side, of `size // each`.
+    """
+
+    side: Side
+    name: str
+    size: int
+    each: int
+    tile: Index
+    mine: Index
+
+    @property
+    def vector(self) -> int:
+        """Neighbours that a thread reads from shared memory together."""
+        return min(VECTOR, self.each)
+
+    def place(self, k: IntLike) -> Index:
+        """Where in the tile the k-th of a thread is: groups of neighbours, apart by those of the
+        other threads."""
+        k = Index.of(k)
+        v = self.vector
+        return (k // v) * (self.size // self.each * v) + self.mine * v + k % v
+
+    @property
+    def ends_within(self) -> bool:
+        """Whether the last tile is not whole."""
+        return not self.side.length.multiple_of(self.size)
+
+    def at(self, place: IntLike, group: int = 1, lane: IntLike = 0) -> At:
+        """Where an element of the tile is; that of the last one beyond the end. `group`: as many
+        lie together, of which it is the `lane`-th."""
+        number = self.tile * self.size + place
+        if self.ends_within:
+            number = imin(number, self.side.length - group)
+        return At(self.side.axes, number, Index.of(lane))
+
+
+class TiledProduct:
+    """Writes the grid of one product."""
+
+    def __init__(self, p: Product, t: Tile, update: str):
+        self.p, self.t, self.update = p, t, update
+        self.dtype = p.store.buffer.dtype
+        self.out = self._out()
+        swap = self._step(p.rows) < self._step(p.columns)  # neighbouring threads: neighbours there
+        self.swap = swap
+        row_tiles, column_tiles = (
+            (side.length + n - 1) // n for side, n in ((p.rows, t.rows), (p.columns, t.columns))
+        )
+        self.block = Var("block", total(p.both) * row_tiles * column_tiles)
+        self.thread = Var("thread", t.threads)
+        number = Index() if self.block.extent == 1 else Index.of(self.block)
+        rest = number // column_tiles
+        at_row = rest % row_tiles if p.both else rest
+        self.which = rest // row_tiles if p.both else Index()
+        per_row, per_column = t.each
+        fast = (t.rows // per_row) if swap else (t.columns // per_column)
+        first, second = self.thread % fast, self.thread // fast
+        mine = (first, second) if swap else (second, first)
+        self.rows = _Part(p.rows, "rows", t.rows, per_row, at_row, mine[0])
+        self.columns = _Part(
+            p.columns, "columns", t.columns, per_column, number % column_tiles, mine[1]
+        )
+        size = Index.of(per_row * per_column)
+        self.sum = Buffer(f"{p.store.buffer.name}_sum", (size,), self.dtype, "register")
+
+    # ---- the whole -------------------------------------------------------------------------------
+    def grid(self) -> Stmt:
+        """The grid."""
+        parts = [_Staged(self, part) for part in (self.rows, self.columns)]
+        last = -(-self.p.steps // self.t.steps) - 1
+        body = [*self._start(), *(s for x in parts for s in x.fetch(Index()))]
+        if last == 0:
+            body += [s for x in parts for s in x.share(Index())]
+            body += [Barrier(), *self._multiply(parts, Index())]
+        else:
+            part = Var("part", last + 1)
+            more = Var("more", imin(1, last - part))
+            turn = part % 2
+            fetch = [s for x in parts for s in x.fetch(part + 1)]
+            shared = [s for x in parts for s in x.share(turn)]
+            multiply = self._multiply(parts, turn)
+            body.append(For(part, [*shared, Barrier(), For(more, fetch), *multiply]))
+        body += self._finish()
+        return For(self.block, [For(self.thread, body, "threadIdx.x")], "blockIdx.x")
+
+    def everywhere(self, *where: At) -> list[At]:
+        """Where the loops of the result are; of those that both operands follow, the block says."""
+        return [*where, *([At(self.p.both, self.which)] if self.p.both else [])]
+
+    # ---- sums ------------------------------------------------------------------------------------
+    def _start(self) -> list[Stmt]:
+        init = self.p.store.init
+        assert init is not None
+
+        def one(i: Index, j: Index) -> Stmt:
+            row = self.rows.at(self.rows.place(i))
+            column = self.columns.at(self.columns.place(j))
+            value = numbered(init, self.everywhere(row, column))
+            return Store(f"{self.p.store.stage}.init", self.sum, (self._at(i, j),), value)
+
+        i, j = Var("i", self.rows.each), Var("j", self.columns.each)
+        return [_unrolled(i, [_unrolled(j, [one(i, j)])])]
+
+    def _at(self, i: IntLike, j: IntLike) -> Index:
+        return Index.of(i) * self.columns.each + j
+
+    def _multiply(self, parts: Sequence[_Staged], turn: Index) -> list[Stmt]:
+        k = Var("k", self.t.steps)
+        (a, b) = parts
+        i, j = Var("i", self.rows.each), Var("j", self.columns.each)
+        value = binary("Mul", Load(a.own, (Index.of(i),)), Load(b.own, (Index.of(j),)))
+        mac = Store(self.p.store.stage, self.sum, (self._at(i, j),), value, self.update)
+        body = [*a.take(turn, k), *b.take(turn, k), _unrolled(i, [_unrolled(j, [mac])])]
+        return [_unrolled(k, body)]
+
+    # ---- results ---------------------------------------------------------------------------------
+    def _out(self) -> Store:
+        """What is stored, over the loops of the result; it reads the sum at their positions."""
+        p = self.p
+        axes = tuple(Index.of(f.var) for f in p.axes)
+        if p.reader is None:
+            return Store(f"{p.store.stage}.out", p.store.buffer, axes, Load(p.store.buffer, axes))
+        (position,) = {
+            e.idx
+            for e in walk(p.reader.value)
+            if isinstance(e, Load) and e.buffer is p.store.buffer
+        }
+        m: dict[Var, IntLike] = {}
+        for i, f in zip(position, p.axes, strict=True):
+            (v,) = i.vars()  # see `consumer`: the reader's own loop
+            m[v] = f.var
+        idx = tuple(i.subst(m) for i in p.reader.idx)
+        return Store(p.reader.stage, p.reader.buffer, idx, subst(p.reader.value, m))
+
+    def _step(self, side: Side) -> int:
+        """Elements from one row (or column) to the one `VECTOR` further on in what is stored."""
+        load = Load(self.out.buffer, self.out.idx)
+        far = 1 << 60
+        places = [positions(side.axes, k) for k in (0, VECTOR)]
+        flats = [load.buffer.flat(tuple(i.subst(m) for i in load.idx)) for m in places]
+        return abs((flats[1] - flats[0]).constant() or far)
+
+    def _finish(self) -> list[Stmt]:
+        """Everything of the thread is stored: neighbours together, where they lie together."""
+        sides = (self.rows, self.columns)
+        load = Load(self.out.buffer, self.out.idx)
+        wide = next((x for x in sides if _neighbours(load, x)), None)
+        vs = [x.vector if x is wide else 1 for x in sides]
+        outer = [Var(n, x.each // v) for n, x, v in zip("ij", sides, vs, strict=True)]
+        lane = Var("lane", max(vs))
+        ks = [o * v for o, v in zip(outer, vs, strict=True)]
+        lanes = [Index.of(lane) if v > 1 else Index() for v in vs]
+        numbers = [x.tile * x.size + x.place(k) for x, k in zip(sides, ks, strict=True)]
+        where = self.everywhere(
+            *(At(x.side.axes, at, n) for x, at, n in zip(sides, numbers, lanes, strict=True))
+        )
+        here = self._at(*(k + n for k, n in zip(ks, lanes, strict=True)))
+
+        def put(e: Expr) -> Expr | None:
+            mine = isinstance(e, Load) and e.buffer is self.p.store.buffer
+            return Load(self.sum, (here,)) if mine else None
+
+        there = evenly(load, where)
+        value = numbered(rewrite(self.out.value, put), where)
+        node: Stmt = Store(self.out.stage, self.out.buffer, there.idx, value)
+        if max(vs) > 1:
+            node = For(lane, [node], "vector")
+        for o, x, first in reversed([*zip(outer, sides, numbers, strict=True)]):
+            if x.ends_within:
+                node = For(Var("inside", imin(1, x.side.length - first)), [node])
+            node = _unrolled(o, [node])
+        return [node]
+
+
+class _Staged:
+    """An operand on its way: from memory to registers, to shared memory, to registers."""
+
+    def __init__(self, whole: TiledProduct, part: _Part):
+        self.whole, self.part, side = whole, part, part.side
+        t, sums = whole.t, whole.p.sums
+        load = side.load
+        self.dtype = side.value.dtype
+        steps = even_step(load, sums)
+        last = At(side.axes, Index()).last
+        own = even_step(load, [last])
+        self.along_sum = steps == 1 or (own != 1 and abs(steps or 1 << 60) < abs(own or 1 << 60))
+        self.count = part.size * t.steps // t.threads
+        plain = not any(isinstance(e, Select) for e in walk(side.value))
+        lies = whole.p.steps if self.along_sum else last.extent
+        even = steps == 1 if self.along_sum else own == 1
+        fits = plain and even and Index.of(lies).multiple_of(VECTOR)
+        self.lanes = min(VECTOR, self.count) if fits else 1
+        pad = APART if self.along_sum else 0
+        shape = (2 if whole.p.steps > t.steps else 1, t.steps, part.size + pad)
+        name = part.name
+        self.held = Buffer(f"{name}_held", (Index.of(self.count),), self.dtype, "register")
+        self.shared = Buffer(f"{name}_shared", tuple(map(Index.of, shape)), self.dtype, "shared")
+        self.own = Buffer(f"{name}_own", (Index.of(part.each),), self.dtype, "register")
+
+    def _where(self, k: IntLike) -> tuple[Index, Index]:
+        """(step, place) of the k-th group of neighbours that a thread loads."""
+        t, n = self.whole.t, self.lanes
+        number = Index.of(k) * t.threads + self.whole.thread
+        row = t.steps if self.along_sum else self.part.size
+        along, across = (number % (row // n)) * n, number // (row // n)
+        return (along, across) if self.along_sum else (across, along)
+
+    def fetch(self, part: Index) -> list[Stmt]:
+        """Load what the thread brings of the `part`-th part of the sum."""
+        p, n, steps = self.whole.p, self.lanes, self.whole.t.steps
+        k, lane = Var("k", self.count // n), Var("lane", n)
+        step, place = self._where(k)
+        step = part * steps + step
+        inner = Index.of(lane) if n > 1 else Index()
+        clamped, ends = step, p.steps % steps != 0
+        if ends:
+            clamped = imin(step, p.steps - (n if self.along_sum else 1))
+        if self.along_sum:
+            where = [self.part.at(place), At(p.sums, clamped, inner)]
+        else:
+            where = [self.part.at(place, n, inner), At(p.sums, clamped)]
+        value = numbered(self.part.side.value, self.whole.everywhere(*where))
+        if ends:
+            inside = imin(imax(p.steps - step, 0), 1)
+            zero = const(0, self.dtype)
+            if self.dtype.is_float and self.part is self.whole.columns:
+                zero = const(-0.0, self.dtype)
+            value = select(binary("NE", index_value(inside), 0), value, zero)
+        store: Stmt = Store(f"{self.part.name}.fetch", self.held, (k * n + inner,), value)
+        return [_unrolled(k, [For(lane, [store], "vector") if n > 1 else store])]
+
+    def share(self, turn: Index) -> list[Stmt]:
+        """Store that in shared memory."""
+        n = self.lanes
+        k, lane = Var("k", self.count // n), Var("lane", n)
+        step, place = self._where(k)
+        inner = Index.of(lane) if n > 1 else Index()
+        at = (step + inner, place) if self.along_sum else (step, place + inner)
+        value = Load(self.held, (k * n + inner,))
+        store: Stmt = Store(f"{self.part.name}.share", self.shared, (turn, *at), value)
+        kind = "unroll" if self.along_sum else "vector"
+        return [_unrolled(k, [For(lane, [store], kind) if n > 1 else store])]
+
+    def take(self, turn: Index, step: Index) -> list[Stmt]:
+        """Load what the thread multiplies in a step."""
+        n = self.part.vector
+        k, lane = Var("k", self.part.each // n), Var("lane", n)
+        inner = Index.of(lane) if n > 1 else Index()
+        value = Load(self.shared, (turn, step, self.part.place(k * n) + inner))
+        store: Stmt = Store(f"{self.part.name}.take", self.own, (k * n + inner,), value)
+        return [_unrolled(k, [For(lane, [store], "vector") if n > 1 else store])]
+
+
+def _neighbours(load: Load, part: _Part) -> bool:
+    """Whether a thread's neighbours along a side are neighbours in memory."""
+    last = At(part.side.axes, Index()).last
+    return (
+        part.vector > 1
+        and even_step(load, [last]) == 1
+        and last.extent.multiple_of(part.vector)
+        and part.vector == VECTOR
+    )
+
+
+def _unrolled(v: Var, body: list[Stmt]) -> Stmt:
+    return For(v, body, "unroll")
+
+
+__all__ = ["TiledProduct", "tile_products"]

@@ -1,0 +1,89 @@
+"""How large the tile of a product is that a block of threads computes: by a model of the time that
+its instructions take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product as pairs
+
+from compiler.scheduling.grids.products import Product
+from compiler.symbolic import Index, Var
+
+MULTIPROCESSORS = 108
+"""Of a large chip; smaller ones are busy sooner."""
+ASSUMED = 8
+"""What a dimension is that is known at run time only."""
+LEAST = 8
+"""Rows, columns and steps from which on there are tiles."""
+SIZES = {128: 8, 64: 4, 32: 4, 16: 2, 8: 1}
+"""Rows or columns of a tile -> those of a thread."""
+MOST, FEWEST = 256, 32
+"""Threads of a block."""
+BUSY = 2
+"""Warps that keep a quarter of a multiprocessor busy."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The part of a product that a block of threads computes.
+
+    Attributes:
+        rows, columns: of the result.
+        steps: of the sum, whose operands are in shared memory at once.
+    """
+
+    rows: int
+    columns: int
+    steps: int
+
+    @property
+    def each(self) -> tuple[int, int]:
+        """Rows and columns of a thread."""
+        return SIZES[self.rows], SIZES[self.columns]
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        rows, columns = self.each
+        return (self.rows // rows) * (self.columns // columns)
+
+
+def choose_tile(p: Product) -> Tile | None:
+    """The tile for a product; None: it is too small for tiles."""
+    rows, columns, many = (_assumed(i) for i in (p.rows.length, p.columns.length, _both(p)))
+    if min(rows, columns, p.steps) < LEAST:
+        return None
+    best: tuple[float, Tile] | None = None
+    for r, c in pairs(SIZES, SIZES):
+        tile = Tile(r, c, 8 if r * c == 128 * 128 else 16)
+        if not FEWEST <= tile.threads <= MOST:
+            continue
+        blocks = -(-rows // r) * -(-columns // c) * many
+        time = _time(tile, blocks)
+        if best is None or time < best[0]:
+            best = time, tile
+    return None if best is None else best[1]
+
+
+def _time(t: Tile, blocks: int) -> float:
+    """Cycles of a step of the sum, in all."""
+    rows, columns = t.each
+    loads = (rows + columns) + 2 * (t.rows + t.columns) / t.threads
+    warps = -(-t.threads // 32) * -(-blocks // MULTIPROCESSORS)
+    at_once = min(4.0, warps / BUSY)
+    return warps * (rows * columns + loads) / at_once
+
+
+def _both(p: Product) -> Index:
+    out = Index.of(1)
+    for f in p.both:
+        out = out * f.extent
+    return out
+
+
+def _assumed(i: Index) -> int:
+    known: dict[Var, int] = dict.fromkeys(i.vars(), ASSUMED)
+    return int(i.value(known))
+
+
+__all__ = ["Tile", "choose_tile"]

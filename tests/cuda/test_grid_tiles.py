@@ -1,0 +1,182 @@
+"""Products of matrices by tiles: the interpreter's results, without races, few reads of memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_grid_consumers import TARGET, convolution, numbers
+
+import compiler
+from compiler.build import compile_program
+from compiler.codegen.ptx.assembler import assemble, assembler
+from compiler.interpret import loop_nests
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.scheduling.grid import schedule_grids
+from compiler.target.registry import Target
+from compiler.tensor.parser import parse_primfunc
+from compiler.tensor.stmt import PrimFunc, Store, walk_stmts
+
+RNG = np.random.default_rng(0)
+MATMUL = """
+primfunc @f(a: {dtype}[{b}, {m}, {k}], b: {dtype}[{b}, {n}, {k}]) -> (c: {dtype}[{b}, {m}, {n}]) {{
+  temp sum: {dtype}[{b}, {m}, {n}]
+  for z in {b}:
+    for i in {m}:
+      for j in {n}:
+        for k in {k}:
+          mac: sum[z, i, j] += (a[z, i, k] * b[z, j, k])  (init {zero})
+  for z2 in {b}:
+    for i2 in {m}:
+      for j2 in {n}:
+        out: c[z2, i2, j2] = max(sum[z2, i2, j2], {least})
+}}
+"""
+
+
+def dense(dtype: str, m: int, n: int, k: int) -> IRModule:
+    b = FunctionBuilder()
+    attrs = {} if dtype == "float32" else {"out_dtype": "int32"}
+    y = b.call("nn.dense", b.param("x", (m, k), dtype), b.param("w", (n, k), dtype), **attrs)
+    return IRModule({"main": b.finish(b.call("nn.relu", y))})
+
+
+def tiled(exe: Any) -> bool:
+    return "rows_shared" in str(exe.as_text())
+
+
+def check(mod: IRModule, *shapes: tuple[int, ...], dtype: str = "float32") -> Any:
+    args = [numbers(RNG, dtype, s) for s in shapes]
+    exe = compiler.build(mod, target=TARGET)
+    np.testing.assert_array_equal(exe(*args), compiler.evaluate(mod, *args))
+    return exe
+
+
+def test_a_product_goes_by_tiles() -> None:
+    assert tiled(check(dense("float32", 24, 20, 27), (24, 27), (20, 27)))
+    assert not tiled(check(dense("float32", 3, 20, 27), (3, 27), (20, 27)))
+
+
+@pytest.mark.thorough
+@settings(max_examples=25, deadline=None)
+@given(
+    dtype=st.sampled_from(["float32", "int8"]),
+    m=st.integers(1, 150),
+    n=st.integers(1, 150),
+    k=st.integers(1, 70),
+)
+def test_dense(dtype: str, m: int, n: int, k: int) -> None:
+    exe = check(dense(dtype, m, n, k), (m, k), (n, k), dtype=dtype)
+    assert tiled(exe) == (min(m, n, k) >= 8)
+
+
+@pytest.mark.thorough
+@settings(max_examples=25, deadline=None)
+@given(
+    dtype=st.sampled_from(["float32", "int8"]),
+    batch=st.integers(1, 3),
+    size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
+    channels=st.tuples(st.integers(1, 9), st.sampled_from([8, 12, 16, 33])),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 2),
+    pad=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+)
+def test_convolutions(
+    dtype: str,
+    batch: int,
+    size: tuple[int, int],
+    channels: tuple[int, int],
+    kernel: int,
+    stride: int,
+    pad: int,
+    dilation: int,
+) -> None:
+    if min(size) + 2 * pad < (kernel - 1) * dilation + 1:
+        return
+    x, w = (batch, channels[0], *size), (channels[1], channels[0], kernel, kernel)
+    attrs: dict[str, Any] = {
+        "padding": (pad,) * 4, "strides": (stride,) * 2, "dilation": (dilation,) * 2,
+    }  # fmt: skip
+    if dtype == "int8":
+        attrs["input_zero_point"] = 3
+    check(convolution(dtype, x, w, **attrs), x, w, dtype=dtype)
+
+
+def scheduled(dtype: str, b: int, m: int, n: int, k: int) -> PrimFunc:
+    zero, least = (f"{dtype}({v})" for v in ((0, -5) if dtype == "int32" else (0.0, -5.0)))
+    text = MATMUL.format(dtype=dtype, b=b, m=m, n=n, k=k, zero=zero, least=least)
+    f = parse_primfunc(text)
+    schedule_grids(f, Target.parse("cuda"))
+    return f
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("shape", [(1, 16, 16, 40), (2, 17, 12, 33), (1, 33, 70, 9)])
+def test_threads_share_without_races(shape: tuple[int, int, int, int]) -> None:
+    b, m, n, k = shape
+    f = scheduled("int32", *shape)
+    x, w = (RNG.integers(-9, 9, s).astype(np.int32) for s in ((b, m, k), (b, n, k)))
+    out = np.zeros((b, m, n), np.int32)
+    loop_nests.run(f, [x, w, out])
+    np.testing.assert_array_equal(out, np.maximum(x @ w.swapaxes(1, 2), -5))
+
+
+def test_each_element_is_read_once_by_a_tile() -> None:
+    m = n = 8192
+    f = scheduled("float32", 1, m, n, 512)
+    counts = executions(f)
+    products = counts["mac"]
+    assert products == m * n * 512
+    rows, columns = tile(f)
+    assert (rows, columns) == (128, 128)
+    read = counts["rows.fetch"] + counts["columns.fetch"]
+    assert read == products * (1 / rows + 1 / columns)
+    shared = counts["rows.take"] + counts["columns.take"]
+    assert products / shared == 4  # a thread multiplies each with eight others
+
+
+def executions(f: PrimFunc) -> dict[str, int]:
+    """How often the elements of each statement are computed, in all."""
+    out: dict[str, int] = {}
+    for s, path, _ in walk_stmts(f.body):
+        if isinstance(s, Store):
+            times = 1
+            for loop in path:
+                # What the last part leaves out: it fetches nothing further.
+                parts = next((x.extent.const for x in path if x.var.name == "part"), 1)
+                skipped = loop.var.name == "more"
+                times = times * (parts - 1) // parts if skipped else times * loop.extent.const
+            out[s.stage] = out.get(s.stage, 0) + times
+    return out
+
+
+def tile(f: PrimFunc) -> tuple[int, int]:
+    """Rows and columns of a block's tile."""
+    found = re.findall(r"(\w+)_shared: \w+\[\d+, \d+, (\d+)\]", str(f))
+    sizes = {name: int(n) // 8 * 8 for name, n in found}
+    return sizes["rows"], sizes["columns"]
+
+
+@pytest.mark.skipif(not assembler(), reason="ptxas (package nvidia-cuda-nvcc) is not installed")
+@pytest.mark.thorough
+@pytest.mark.parametrize("chip", ["sm_75", "sm_80", "sm_90", "sm_90a"])
+def test_no_registers_are_spilled(chip: str) -> None:
+    for dtype, m in (("float32", 8192), ("float32", 1024), ("int8", 1024)):
+        program = compile_program(dense(dtype, m, m, 512), f"cuda -arch={chip}")
+        (kernel,) = program.kernels
+        ((found,), _) = assemble(kernel.code, chip)
+        assert found.spills == 0
+        assert found.stack == 0
+        assert found.registers <= 128  # two blocks of 256 threads fit a multiprocessor
+        text = kernel.code.decode()
+        assert "ld.global.nc" in text
+        assert ".maxntid" in text
+        if dtype == "float32":
+            for together in ("ld.global.nc.v4", "ld.shared.v4", "st.global.v4"):
+                assert together in text
