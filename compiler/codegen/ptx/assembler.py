@@ -58,7 +58,7 @@ def assemble(ptx: bytes, chip: str) -> tuple[list[Assembled], bytes]:
         LoweringError: it rejects the text.
     """
     if not assembler():
-        raise UnsupportedError("ptxas is not installed: pip install nvidia-cuda-nvcc")
+        raise UnsupportedError("ptxas is not installed: pip install 'dtypelab[cuda]'")
     with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
         source, made = Path(folder, "code.ptx"), Path(folder, "code.cubin")
         source.write_bytes(ptx)
