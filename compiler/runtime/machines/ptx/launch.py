@@ -28,6 +28,7 @@ from compiler.runtime.machines.ptx import (
     floats,
     integers,
     matrices,
+    warpgroups,
     warps,
 )
 from compiler.runtime.machines.ptx.decode import HANDLERS, MOVED, Decoder, Handler, Unknown
@@ -54,7 +55,7 @@ Array = npt.NDArray[Any]
 
 INSTRUCTION_FILES = (
     access, atomics, bits, comparisons, control, conversions, copies, floats, integers, matrices,
-    warps,
+    warpgroups, warps,
 )  # fmt: skip
 """Modules that register instructions."""
 _LANES = 8192

@@ -229,6 +229,8 @@ class Wave:
         self.nested = 0
         self.groups = np.zeros(self.width, np.int64)
         self.pending: list[Pending] = []
+        self.product_groups = np.zeros(self.width, np.int64)
+        self.products: list[Any] = []  # of `warpgroups.Product`
         self.statistics = Statistics()
         self.moved: list[tuple[int, Array]] = []
         self.races = Races(self.shared.data.size, self.block, padded) if races else None
