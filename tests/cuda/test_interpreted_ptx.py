@@ -41,11 +41,16 @@ def test_operators(k: int) -> None:
     check(CHIPS[k % 3], RUNS[k])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("name", ["mnist_mlp", "mnist_dwsep", "mnist_resnet8"])
+NETWORKS = [
+    pytest.param(n, f, marks=pytest.mark.slow if n == "mnist_resnet8" else pytest.mark.thorough)
+    for n in ("mnist_mlp", "mnist_dwsep", "mnist_resnet8")
+    for f in FORMATS
+]
+
+
+@pytest.mark.parametrize(("name", "fmt"), NETWORKS)
 def test_networks(name: str, fmt: str) -> None:
-    mod, x = network(name, fmt), images(3, 3)
+    mod, x = network(name, fmt), images(2, 3)
     got = compiler.build(mod, target=TARGET.format("sm_80"))(x)
     want = compiler.evaluate(mod, x)
     if fmt == "float32":
