@@ -53,7 +53,7 @@ def schedule_grids(
     if not arranged(f):
         s = untiled(f)
         read_padding(f)
-        tile_products(s, target)
+        tile_products(s, target, constants)
         join_consumers(s, target)
     f.body[:] = [_grid(s, target) for s in f.body]
     _start_reductions(f)

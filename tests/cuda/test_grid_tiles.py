@@ -20,7 +20,7 @@ from compiler.ir.expr import IRModule
 from compiler.scheduling.grid import schedule_grids
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
-from compiler.tensor.stmt import PrimFunc, Store, walk_stmts
+from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
 
 RNG = np.random.default_rng(0)
 MATMUL = """
@@ -41,7 +41,7 @@ primfunc @f(a: {dtype}[{b}, {m}, {k}], b: {dtype}[{b}, {n}, {k}]) -> (c: {dtype}
 
 def dense(dtype: str, m: int, n: int, k: int) -> IRModule:
     b = FunctionBuilder()
-    attrs = {} if dtype == "float32" else {"out_dtype": "int32"}
+    attrs = {"out_dtype": "int32"} if dtype == "int8" else {}
     y = b.call("nn.dense", b.param("x", (m, k), dtype), b.param("w", (n, k), dtype), **attrs)
     return IRModule({"main": b.finish(b.call("nn.relu", y))})
 
@@ -144,7 +144,8 @@ def test_each_element_is_read_once_by_a_tile() -> None:
 def executions(f: PrimFunc) -> dict[str, int]:
     """How often the elements of each statement are computed, in all."""
     out: dict[str, int] = {}
-    for s, path, _ in walk_stmts(f.body):
+    for x, path, _ in walk_stmts(f.body):
+        s = x.store if isinstance(x, Intrin) else x
         if isinstance(s, Store):
             times = 1
             for loop in path:
@@ -180,3 +181,23 @@ def test_no_registers_are_spilled(chip: str) -> None:
         if dtype == "float32":
             for together in ("ld.global.nc.v4", "ld.shared.v4", "st.global.v4"):
                 assert together in text
+
+
+@pytest.mark.skipif(not assembler(), reason="ptxas (package nvidia-cuda-nvcc) is not installed")
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_wide_numbers_fit_registers_and_shared_memory(dtype: str) -> None:
+    (kernel,) = compile_program(dense(dtype, 2048, 2048, 512), "cuda -arch=sm_75").kernels
+    assert ".shared" in kernel.code.decode()
+    ((found,), _) = assemble(kernel.code, "sm_75")
+    assert found.spills == 0
+    assert found.shared <= 48 << 10
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_groups_are_products_of_their_own(dtype: str, groups: int) -> None:
+    x, w = (2, 4 * groups, 6, 5), (8 * groups, 4, 3, 3)
+    mod = convolution(dtype, x, w, groups=groups, padding=(1, 1, 1, 1))
+    assert tiled(check(mod, x, w, dtype=dtype))

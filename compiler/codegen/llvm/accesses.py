@@ -141,9 +141,9 @@ class Accesses:
                 distance = self.prefetch[b]
                 ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
                 e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 {keep}, i32 1)")
-            if self.words and n * size % 4 == 0 and size < 4:
+            if (self.words or known >= 4) and n * size % 4 == 0 and size < 4:
                 # What was packed is walked in whole vectors.
-                align = min(n * size, 8) if b.align else size
+                align = known if not self.words else min(n * size, 8) if b.align else size
                 return e.bitcast(e.load(p, at, "i32", n * size // 4, align), t, n)
             return e.load(p, at, t, n, align)
         if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
@@ -269,7 +269,12 @@ class Accesses:
         for o, sel in store_runs(offs):
             part = self._pick(v, sel, size)
             align = max(size, known) if o == 0 else size
-            if self.words and part.n * size % 4 == 0 and size < 4 and part.t[0] == "i":
+            if (
+                (self.words or align >= 4)
+                and part.n * size % 4 == 0
+                and size < 4
+                and part.t[0] == "i"
+            ):
                 part = e.bitcast(part, "i32", part.n * size // 4)
             e.store(part, at.pointer, (at.const + o) * size, align)
 

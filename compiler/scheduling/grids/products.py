@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.grids.consumers import reader_of
 from compiler.scheduling.tile import guards, is_product
-from compiler.symbolic import Index, IntLike, Var, imax, imin
+from compiler.symbolic import Index, IntLike, Quasi, Var, imax, imin
 from compiler.tensor.expr import (
     BinOp,
     Expr,
@@ -29,6 +30,7 @@ from compiler.tensor.expr import (
     select,
     subst,
 )
+from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import DType
 
@@ -60,6 +62,13 @@ class Side:
         return total(self.axes)
 
 
+class Dot(NamedTuple):
+    """The dot product of words that multiplies, and the position within a word."""
+
+    intrinsic: Intrinsic
+    lane: Var
+
+
 @dataclass(frozen=True)
 class Product:
     """A sum of products, and what is stored of it.
@@ -70,9 +79,11 @@ class Product:
         rows, columns: the operands.
         both: the loops of the result that both operands follow.
         sums: the loops of the sum, outermost first; their extents are constants.
-        axes: all loops of the result, in its order.
+        axes: where an element of the result is, by these loops.
         root: the outermost loop around the sum.
         root: the outermost loop around the sum.
+        dot: what multiplies words of four bytes, if the steps of the sum are words; the operands
+            are bytes then.
     """
 
     store: Store
@@ -81,8 +92,9 @@ class Product:
     columns: Side
     both: tuple[For, ...]
     sums: tuple[For, ...]
-    axes: tuple[For, ...]
+    axes: tuple[Index, ...]
     root: For
+    dot: Dot | None = None
 
     @property
     def steps(self) -> int:
@@ -151,7 +163,9 @@ def _sides(
             return None
         operands[side] = _zero_unless(guard.extent, operands[side])
     rows, columns, both = list[For](), list[For](), list[For]()
-    for f in axes:
+    loops_of, m = _without_groups(axes, operands)
+    operands = [subst(x, m) for x in operands]
+    for f in loops_of:
         in_a, in_b = (f.var in index_vars(x) for x in operands)
         if not in_a and not in_b and f.extent != 1:
             return None
@@ -160,7 +174,41 @@ def _sides(
         return None
     a, b = (Side(x, tuple(mine)) for x, mine in zip(operands, (rows, columns), strict=True))
     reader = reader_of(s, stage)
-    return Product(store, reader, a, b, tuple(both), sums, tuple(axes), axes[0])
+    init = None if store.init is None else subst(store.init, m)
+    begun = replace(store, init=init)
+    at = tuple(Index.of(f.var).subst(m) for f in axes)
+    return Product(begun, reader, a, b, tuple(both), sums, at, axes[0])
+
+
+def _without_groups(
+    axes: Sequence[For], operands: Sequence[Expr]
+) -> tuple[list[For], dict[Var, IntLike]]:
+    """The loops of a result, and what becomes of those that both operands follow, but one of them
+    only in groups: two loops, over the groups and over what is in one."""
+    out: list[For] = []
+    m: dict[Var, IntLike] = {}
+    for f in axes:
+        each = next((n for x in operands for n in _divisors(x, f)), None)
+        if each is not None:
+            group = Var(f"{f.var.name}.group", f.extent // each)
+            within = Var(f"{f.var.name}.within", each)
+            split: dict[Var, IntLike] = {f.var: group * each + within}
+            if sum(within in index_vars(subst(x, split)) for x in operands) == 1:
+                m |= split
+                out += [For(group, []), For(within, [])]
+                continue
+        out.append(f)
+    return out, m
+
+
+def _divisors(e: Expr, f: For) -> list[int]:
+    """Numbers that a load divides a loop's variable by, of those that divide its extent."""
+    found = []
+    for a in (a for x in loads(e) for i in x.idx for a in i.terms if isinstance(a, Quasi)):
+        n = a.b.constant()
+        if a.op == "//" and n and a.a == f.var and f.extent.multiple_of(n) and f.extent.constant():
+            found.append(n)
+    return found
 
 
 def _zero_unless(condition: Index, value: Expr) -> Expr:
@@ -252,5 +300,6 @@ def even_step(load: Load, loops: Sequence[For]) -> int | None:
 
 
 __all__ = [
-    "At", "Product", "Side", "even_step", "evenly", "numbered", "positions", "product_of", "total",
+    "At", "Dot", "Product", "Side", "even_step", "evenly", "numbered", "positions", "product_of",
+    "total",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ sum does not change by that, not even in its sign if it is zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compiler.scheduling import Schedule
@@ -30,6 +30,7 @@ from compiler.scheduling.grids.products import (
     total,
 )
 from compiler.scheduling.grids.tiles import Tile, choose_tile
+from compiler.scheduling.grids.words import LANES, dot_store, in_words, lay_out
 from compiler.symbolic import Index, IntLike, Var, imax, imin
 from compiler.target.registry import Target
 from compiler.tensor.expr import (
@@ -45,7 +46,7 @@ from compiler.tensor.expr import (
     subst,
     walk,
 )
-from compiler.tensor.stmt import Barrier, For, Stmt, Store
+from compiler.tensor.stmt import Barrier, For, Intrin, Stmt, Store
 
 VECTOR = 4
 """Neighbours that a thread loads and stores together: 16 bytes."""
@@ -53,15 +54,16 @@ APART = 4
 """Elements between rows in shared memory that are written column by column."""
 
 
-def tile_products(s: Schedule, target: Target) -> None:
+def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = ()) -> None:
     """Make grids of the products in a function that are large enough for tiles."""
     body = s.func.body
     for stage in s.stages():
         p = product_of(s, stage) if stage in s.stages() else None
+        p = in_words(p, target) if p is not None else None
         tile = choose_tile(p) if p is not None else None
         if p is None or tile is None:
             continue
-        home = p.root
+        home, p = p.root, lay_out(s, p, constants)
         if p.reader is not None:
             home = s.stage_stores(p.reader.stage)[0][1][0]
             s.func.temps = [b for b in s.func.temps if b is not p.store.buffer]
@@ -189,27 +191,38 @@ class TiledProduct:
         k = Var("k", self.t.steps)
         (a, b) = parts
         i, j = Var("i", self.rows.each), Var("j", self.columns.each)
-        value = binary("Mul", Load(a.own, (Index.of(i),)), Load(b.own, (Index.of(j),)))
-        mac = Store(self.p.store.stage, self.sum, (self._at(i, j),), value, self.update)
+        mac = self._mac(a.own, i, b.own, j)
         body = [*a.take(turn, k), *b.take(turn, k), _unrolled(i, [_unrolled(j, [mac])])]
         return [_unrolled(k, body)]
+
+    def _mac(self, a: Buffer, i: Var, b: Buffer, j: Var) -> Stmt:
+        at, dot = self._at(i, j), self.p.dot
+        if dot is None:
+            value = binary("Mul", Load(a, (Index.of(i),)), Load(b, (Index.of(j),)))
+            return Store(self.p.store.stage, self.sum, (at,), value, self.update)
+        lanes = {n: Var(n, size) for n, size in dot.intrinsic.loops.items()}
+        words = (Load(x, (k * LANES + lanes["i"],)) for x, k in ((a, i), (b, j)))
+        store = dot_store(self.p, self.sum, at + lanes["o"], *words)
+        leaves = dot.intrinsic.match(store, lanes)
+        assert isinstance(leaves, dict)
+        return Intrin(dot.intrinsic, store, lanes, leaves)
 
     # ---- results ---------------------------------------------------------------------------------
     def _out(self) -> Store:
         """What is stored, over the loops of the result; it reads the sum at their positions."""
         p = self.p
-        axes = tuple(Index.of(f.var) for f in p.axes)
         if p.reader is None:
-            return Store(f"{p.store.stage}.out", p.store.buffer, axes, Load(p.store.buffer, axes))
+            whole = Load(p.store.buffer, p.axes)
+            return Store(f"{p.store.stage}.out", p.store.buffer, p.axes, whole)
         (position,) = {
             e.idx
             for e in walk(p.reader.value)
             if isinstance(e, Load) and e.buffer is p.store.buffer
         }
         m: dict[Var, IntLike] = {}
-        for i, f in zip(position, p.axes, strict=True):
+        for i, at in zip(position, p.axes, strict=True):
             (v,) = i.vars()  # see `consumer`: the reader's own loop
-            m[v] = f.var
+            m[v] = at
         idx = tuple(i.subst(m) for i in p.reader.idx)
         return Store(p.reader.stage, p.reader.buffer, idx, subst(p.reader.value, m))
 
@@ -264,19 +277,50 @@ class _Staged:
         steps = even_step(load, sums)
         last = At(side.axes, Index()).last
         own = even_step(load, [last])
-        self.along_sum = steps == 1 or (own != 1 and abs(steps or 1 << 60) < abs(own or 1 << 60))
+        dot = whole.p.dot
+        self.lane = None if dot is None else dot.lane
+        self.word = word = 1 if dot is None else LANES
+        self.along_sum = steps == word or (
+            own != word and abs(steps or 1 << 60) < abs(own or 1 << 60)
+        )
         self.count = part.size * t.steps // t.threads
         plain = not any(isinstance(e, Select) for e in walk(side.value))
         lies = whole.p.steps if self.along_sum else last.extent
-        even = steps == 1 if self.along_sum else own == 1
+        even = steps == word if self.along_sum else own == word
         fits = plain and even and Index.of(lies).multiple_of(VECTOR)
-        self.lanes = min(VECTOR, self.count) if fits else 1
+        self.lanes = min(VECTOR, self.count) if fits and not (dot and self.along_sum) else 1
         pad = APART if self.along_sum else 0
-        shape = (2 if whole.p.steps > t.steps else 1, t.steps, part.size + pad)
-        name = part.name
-        self.held = Buffer(f"{name}_held", (Index.of(self.count),), self.dtype, "register")
-        self.shared = Buffer(f"{name}_shared", tuple(map(Index.of, shape)), self.dtype, "shared")
-        self.own = Buffer(f"{name}_own", (Index.of(part.each),), self.dtype, "register")
+        shape = (2 if whole.p.steps > t.steps else 1, t.steps, part.size + pad, word)
+        self.held = self._buffer("held", (self.count * word,), "register")
+        self.shared = self._buffer("shared", shape if dot else shape[:-1], "shared")
+        self.own = self._buffer("own", (part.each * word,), "register")
+
+    def _buffer(self, name: str, shape: Sequence[int], scope: str) -> Buffer:
+        return Buffer(f"{self.part.name}_{name}", tuple(map(Index.of, shape)), self.dtype, scope)
+
+    def _stored(
+        self, what: str, there: Buffer, at: Sequence[IntLike], value: Expr, lanes: tuple[Var, str]
+    ) -> Stmt:
+        """A statement over neighbours and, of words, over their bytes: the last of the indices are
+        of words, where a buffer is in registers."""
+        lane, kind = lanes
+        word = Var("byte", LANES)
+        idx = tuple(map(Index.of, at))
+        if self.lane is not None:
+            idx = (idx[0] * LANES + word,) if there.scope == "register" else (*idx, Index.of(word))
+            value = subst(value, {self.lane: word})
+        node: Stmt = Store(f"{self.part.name}.{what}", there, idx, value)
+        if self.lane is not None:
+            node = For(word, [node], "vector")
+        return For(lane, [node], kind) if lane.extent != 1 else node
+
+    def _held(self, b: Buffer, at: Sequence[IntLike]) -> Load:
+        """What is in a buffer; of words, a byte."""
+        idx = tuple(map(Index.of, at))
+        if self.lane is not None:
+            many = b.scope == "register"
+            idx = (idx[0] * LANES + self.lane,) if many else (*idx, Index.of(self.lane))
+        return Load(b, idx)
 
     def _where(self, k: IntLike) -> tuple[Index, Index]:
         """(step, place) of the k-th group of neighbours that a thread loads."""
@@ -307,8 +351,11 @@ class _Staged:
             if self.dtype.is_float and self.part is self.whole.columns:
                 zero = const(-0.0, self.dtype)
             value = select(binary("NE", index_value(inside), 0), value, zero)
-        store: Stmt = Store(f"{self.part.name}.fetch", self.held, (k * n + inner,), value)
-        return [_unrolled(k, [For(lane, [store], "vector") if n > 1 else store])]
+        return [
+            _unrolled(
+                k, [self._stored("fetch", self.held, [k * n + inner], value, (lane, "vector"))]
+            )
+        ]
 
     def share(self, turn: Index) -> list[Stmt]:
         """Store that in shared memory."""
@@ -317,19 +364,22 @@ class _Staged:
         step, place = self._where(k)
         inner = Index.of(lane) if n > 1 else Index()
         at = (step + inner, place) if self.along_sum else (step, place + inner)
-        value = Load(self.held, (k * n + inner,))
-        store: Stmt = Store(f"{self.part.name}.share", self.shared, (turn, *at), value)
+        value = self._held(self.held, [k * n + inner])
         kind = "unroll" if self.along_sum else "vector"
-        return [_unrolled(k, [For(lane, [store], kind) if n > 1 else store])]
+        return [
+            _unrolled(k, [self._stored("share", self.shared, [turn, *at], value, (lane, kind))])
+        ]
 
     def take(self, turn: Index, step: Index) -> list[Stmt]:
         """Load what the thread multiplies in a step."""
         n = self.part.vector
         k, lane = Var("k", self.part.each // n), Var("lane", n)
         inner = Index.of(lane) if n > 1 else Index()
-        value = Load(self.shared, (turn, step, self.part.place(k * n) + inner))
-        store: Stmt = Store(f"{self.part.name}.take", self.own, (k * n + inner,), value)
-        return [_unrolled(k, [For(lane, [store], "vector") if n > 1 else store])]
+        value = self._held(self.shared, [turn, step, self.part.place(k * n) + inner])
+        kind = "vector" if self.lane is None else "unroll"  # words are read one by one
+        return [
+            _unrolled(k, [self._stored("take", self.own, [k * n + inner], value, (lane, kind))])
+        ]
 
 
 def _neighbours(load: Load, part: _Part) -> bool:

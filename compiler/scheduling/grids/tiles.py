@@ -19,6 +19,10 @@ SIZES = {128: 8, 64: 4, 32: 4, 16: 2, 8: 1}
 """Rows or columns of a tile -> those of a thread."""
 MOST, FEWEST = 256, 32
 """Threads of a block."""
+WORD = 4
+"""Bytes of a register."""
+WIDEST = 64
+"""Rows or columns of a tile of numbers of two registers each."""
 BUSY = 2
 """Warps that keep a quarter of a multiprocessor busy."""
 
@@ -54,8 +58,11 @@ def choose_tile(p: Product) -> Tile | None:
     if min(rows, columns, p.steps) < LEAST:
         return None
     best: tuple[float, Tile] | None = None
+    wide = p.store.buffer.dtype.nbytes > WORD
     for r, c in pairs(SIZES, SIZES):
-        tile = Tile(r, c, 8 if r * c == 128 * 128 else 16)
+        tile = Tile(r, c, 8 if wide or r * c == 128 * 128 else 16)
+        if wide and max(r, c) > WIDEST:
+            continue
         if not FEWEST <= tile.threads <= MOST:
             continue
         blocks = -(-rows // r) * -(-columns // c) * many
