@@ -48,9 +48,9 @@ def gather(st: Wave, space: str, address: Array, dtype: Any, n: int) -> list[Arr
         area, byte = st.located(where, at, size * n, lanes)
         if where == "shared" and st.races is not None:
             check(st, st.races.load(byte, size * n, lanes))
-        view, first = area.view(dtype), byte // size
+        view, first = area.view(dtype), byte >> (size.bit_length() - 1)
         for k in range(n):
-            got = view[first + k]
+            got = view[first + k if k else first]
             if len(parts) == 1 and which is None:
                 out.append(got)
             elif which is None:
@@ -71,7 +71,7 @@ def scatter(st: Wave, space: str, address: Array, values: list[Array]) -> None:
         area, byte = st.located(where, at, size * n, lanes)
         if where == "shared" and st.races is not None:
             check(st, st.races.store(byte, size * n, lanes))
-        view, first = area.view(dtype.type), byte // size
+        view, first = area.view(dtype.type), byte >> (size.bit_length() - 1)
         for k in range(n):
             view[first + k] = values[k] if which is None else values[k][which]
 

@@ -166,7 +166,7 @@ class Decoder:
             return lambda st: np.array([st.dynamic], dtype)
 
         def read(st: Wave) -> Array:
-            return st.special[name][st.act].astype(dtype)
+            return st.special[name][st.act].astype(dtype, copy=False)
 
         probe = ("%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%lanemask_")
         fixed = ("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid")

@@ -68,12 +68,13 @@ class Layout:
     Attributes:
         at: address of each, by name.
         size: bytes in all, from `FIRST` on.
-        owned: of every byte, whether it is part of a variable.
+        owned: of every byte, whether it is part of a variable; `count`: how many up to it are.
     """
 
     at: dict[str, int]
     size: int
     owned: Array
+    count: Array
 
 
 def laid_out(variables: Iterable[Variable], dynamic: int = 0) -> Layout:
@@ -96,7 +97,7 @@ def laid_out(variables: Iterable[Variable], dynamic: int = 0) -> Layout:
     mask = np.zeros(size, np.bool_)
     for low, high in owned:
         mask[low:high] = True
-    return Layout(at, size, mask)
+    return Layout(at, size, mask, np.concatenate([[0], np.cumsum(mask)]))
 
 
 @dataclass
@@ -220,6 +221,8 @@ class Wave:
         self.local = Area(np.full(local.size * self.width, 255, np.uint8))
         inner = np.tile(np.arange(padded), len(blocks))
         self.block = np.repeat(np.arange(len(blocks)), padded)
+        self.shared_base = self.block * shared.size - FIRST
+        self.local_base = np.arange(self.width) * local.size - FIRST
         self.exists = inner < per_block
         self.live = self.exists.copy()
         self.carry = np.zeros(self.width, np.bool_)
@@ -282,7 +285,7 @@ class Wave:
         """
         at = address.view(np.int64)
         align = align or nbytes
-        if (at & (align - 1)).any():
+        if int(np.bitwise_or.reduce(at)) & (align - 1):
             k = int(np.argmax((at & (align - 1)) != 0))
             raise Fault(f"address {int(address[k]):#x} is no multiple of {align}", int(lanes[k]))
         if space == "global":
@@ -291,16 +294,17 @@ class Wave:
             if good is not None:
                 self._outside("of every allocation", address, good, nbytes, lanes)
             return self.memory.area, at
-        layout = self.shared_layout if space == "shared" else self.local_layout
-        at = at - FIRST
-        fits = (at >= 0) & (at + nbytes <= layout.size)
-        if fits.all():
-            fits = layout.owned[at] & layout.owned[at + (nbytes - 1)]
-        if not fits.all():
-            self._outside(f"of every variable in {space} memory", address, fits, nbytes, lanes)
-        if space == "shared":
-            return self.shared, at + self.block[lanes] * layout.size
-        return self.local, at + lanes * layout.size
+        shared = space == "shared"
+        layout = self.shared_layout if shared else self.local_layout
+        low, high = int(at.min()) - FIRST, int(at.max()) - FIRST + nbytes
+        if low < 0 or high > layout.size or layout.count[high] - layout.count[low] != high - low:
+            off = np.clip(at - FIRST, 0, layout.size - nbytes)
+            fits = (off == at - FIRST) & layout.owned[off] & layout.owned[off + (nbytes - 1)]
+            if not fits.all():
+                self._outside(f"of every variable in {space} memory", address, fits, nbytes, lanes)
+        base = self.shared_base if shared else self.local_base
+        start = base[self.act] if lanes is self.lanes else base[lanes]
+        return self.shared if shared else self.local, at + start
 
     def _outside(self, of: str, address: Array, good: Array, nbytes: int, lanes: Array) -> None:
         k = int(np.argmin(good))
