@@ -227,6 +227,8 @@ def _isspace(d: Decoder, ins: Instruction) -> Handler:
     "discard",
     "applypriority",
     "griddepcontrol",
+    "setmaxnreg",
 )
 def _nothing(d: Decoder, ins: Instruction) -> Handler:
+    """What concerns caches, order between threads, time or the number of registers only."""
     return lambda st: None
