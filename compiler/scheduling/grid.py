@@ -72,6 +72,8 @@ def _grid(s: Stmt, target: Target) -> Stmt:
     for f in loops:
         total = total * f.extent
     most = total.range()[1]
+    if most == 0:  # it never runs
+        return For(Var("block", 0), [For(Var("thread", 1), [s], "threadIdx.x")], "blockIdx.x")
     threads = THREADS if most is None or most >= THREADS else -(-most // WARP) * WARP
     block = Var("block", (total + threads - 1) // threads)
     exact = total.multiple_of(threads)
@@ -134,15 +136,23 @@ def _start_reductions(f: PrimFunc) -> None:
     """The initializations of reductions that are left, as statements."""
     s = Schedule(f)
     for stage in s.stages():
-        for store, path, _ in s.stage_stores(stage):
+        for store, path, home in s.stage_stores(stage):
             if store.init is None:
                 continue
             used: set[Var] = set().union(*(i.vars() for i in store.idx))
             inside = [x for x in path if not family(x)]
             reduction = next((x for x in inside if x.var not in used), None)
-            if reduction is None:
-                raise ScheduleError(f"{stage} starts from a value but reduces over nothing")
-            s.decompose_reduction(stage, reduction.var.name)
+            if reduction is not None:
+                s.decompose_reduction(stage, reduction.var.name)
+            else:  # of one step, whose loop became part of the grid
+                home.insert(home.index(store), _begun(store))
+                store.init = None
+
+
+def _begun(store: Store) -> Store:
+    """The statement that a reduction starts from."""
+    assert store.init is not None
+    return Store(f"{store.stage}.init", store.buffer, store.idx, store.init)
 
 
 __all__ = ["THREADS", "schedule_grids"]
