@@ -29,6 +29,7 @@ from compiler.runtime.cuda.emulated import EmulatedDriver
 from compiler.runtime.cuda.executable import CudaExecutable
 from compiler.runtime.cuda.libcuda import LibCuda
 from compiler.runtime.cuda.loader import CudaLoader
+from compiler.runtime.cuda.timing import KernelFigures, kernel_figures
 from compiler.runtime.profile import profile
 
 
@@ -290,6 +291,22 @@ def test_faults_leave_nothing_behind(method: str) -> None:
     gc.collect()
     assert device.pool.statistics().blocks <= 2  # the weights, and a workspace
     assert np.array_equal(exe.on_device(data(100))[0].numpy(), wanted(data(100))[0])
+
+
+def test_whole_calls_are_timed_as_graphs() -> None:
+    library, _, exe = machine()
+    arrays, dims = [data(4)], {N: 4}
+    assert exe.call_times(arrays, dims, runs=5) == [0.5] * 5
+    assert len(library.named("cuGraphLaunch")) == 6  # the second call, and those that were timed
+    with pytest.raises(InputError, match=r"nothing to time \(n = 0\)"):
+        exe.call_times([data(0)], {N: 0}, 1)
+
+
+def test_what_kernels_take_of_a_device() -> None:
+    _, _, exe = machine()
+    first, second = kernel_figures(exe, n=4)
+    assert first == KernelFigures("add_0", WIDTH, 40, 2048, 0, 2048 // WIDTH, 1.0)
+    assert second.symbol == "relu_0"
 
 
 def test_kernels_are_timed_by_events() -> None:

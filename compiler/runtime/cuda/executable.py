@@ -19,6 +19,7 @@ from compiler.runtime.cuda.device import Device
 from compiler.runtime.cuda.device_arrays import DeviceArray, Given, given, on_a_device
 from compiler.runtime.cuda.memory import Block, quantity
 from compiler.runtime.cuda.plan import Addresses, Code, Ready, blaming
+from compiler.runtime.cuda.timing import clock, step_times
 from compiler.runtime.executable import GraphExecutable, Sized
 from compiler.runtime.memory import ALIGN as ALIGN_OF_PARTS
 from compiler.runtime.program import Program
@@ -94,9 +95,7 @@ class CudaExecutable(GraphExecutable):
         with self._alone, self._calmly():
             at = self._places(arrays, outs, size, dims)
             driver, stream = self.device.driver, self._held.stream
-            for a, there in zip(arrays, at.inputs, strict=True):
-                if a.nbytes:
-                    driver.upload(there, address(a), a.nbytes, stream)
+            self._upload(arrays, at.inputs)
             self._launch(dims, at)
             changed = [(arrays[k], at.inputs[k]) for k in self._written]
             for a, there in (*changed, *zip(outs, at.outputs, strict=True)):
@@ -177,32 +176,47 @@ class CudaExecutable(GraphExecutable):
             return [[0.0] * runs for s in self.program.steps if s.stage is not None]
         if isinstance(values, GraphExecutable):
             return values.stage_times(arrays, {}, runs)
-        driver, stream = self.device.driver, self._held.stream
         with self._alone, self._calmly():
             at = self._places(arrays, outs, size, dims)
-            for a, there in zip(arrays, at.inputs, strict=True):
-                if a.nbytes:
-                    driver.upload(there, address(a), a.nbytes, stream)
-            steps = self._steps(dims)
-            first, second = driver.event(), driver.event()
-            times: list[list[float]] = [[] for _ in steps]
-            try:
-                for _ in range(runs):
-                    for record, s in zip(times, steps, strict=True):
-                        driver.record(first, stream)
-                        s.put(driver, at, stream)
-                        driver.record(second, stream)
-                        record.append(driver.milliseconds(first, second))
-            finally:
-                driver.close_event(first)
-                driver.close_event(second)
+            self._upload(arrays, at.inputs)
+            steps = self.steps(dims)
+            times = step_times(self.device.driver, steps, at, self._held.stream, runs)
             self._wait()
         return [t for t, s in zip(times, steps, strict=True) if s.step.stage is not None]
+
+    def call_times(
+        self, arrays: Sequence[Array], dims: Mapping[Var, int], runs: int
+    ) -> list[float]:
+        """Milliseconds of all steps together on the device, as calls launch them, in each of so
+        many runs; copies from and to this process's memory are not counted.
+
+        Raises:
+            InputError: the sizes leave nothing to compute.
+            MachineError, OutOfMemoryError: as `run`.
+        """
+        for _ in range(2):  # what is launched from then on is a graph
+            outs = self.run(arrays, dims)
+        _, size, values = self._sizes(dims)
+        if values is None or isinstance(values, GraphExecutable):
+            raise InputError(f"a tensor without elements is nothing to time{_of(dims)}")
+        with self._alone, self._calmly():
+            at = self._places(arrays, outs, size, dims)
+            self._upload(arrays, at.inputs)
+            with clock(self.device.driver, self._held.stream) as timed:
+                times = [timed(lambda: self._launch(dims, at)) for _ in range(runs)]
+            self._wait()
+        return times
+
+    def _upload(self, arrays: Sequence[Array], places: Sequence[int]) -> None:
+        """Put arrays, which stay as they are until the stream was waited for, on the device."""
+        for a, there in zip(arrays, places, strict=True):
+            if a.nbytes:
+                self.device.driver.upload(there, address(a), a.nbytes, self._held.stream)
 
     def _launch(self, dims: Mapping[Var, int], at: Addresses) -> None:
         """Put the steps on the stream, as a graph if these have been there before."""
         driver, stream, graphs = self.device.driver, self._held.stream, self._held.graphs
-        steps = self._steps(dims)
+        steps = self.steps(dims)
         if self.stepwise or not self.graphs:
             self._direct(steps, at, self.stepwise)
             return
@@ -242,7 +256,8 @@ class CudaExecutable(GraphExecutable):
             hint = "; executables whose `stepwise` is True say at which kernel"
             raise MachineError(f"the program fails: {error}{hint}") from error
 
-    def _steps(self, dims: Mapping[Var, int]) -> list[Ready]:
+    def steps(self, dims: Mapping[Var, int]) -> list[Ready]:
+        """What is launched for given sizes."""
         key = tuple(dims[v] for v in self.program.dims)
         if key not in self._plans:
             if len(self._plans) >= GRAPHS:
