@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from compiler.errors import DtypelabError, LoweringError, MachineError, OutOfMemoryError
 from compiler.runtime.cuda.driver import CudaError, Extent, Figures, Properties
@@ -60,8 +59,9 @@ class Interpreter(Protocol):
 
 
 def _interpreter() -> Interpreter:
-    found: Any = importlib.import_module("compiler.runtime.machines.ptx")
-    return found  # type: ignore[no-any-return]
+    from compiler.runtime.machines import ptx
+
+    return cast(Interpreter, ptx)
 
 
 class EmulatedDriver:
