@@ -74,7 +74,6 @@ def test_networks(target: str, name: str, fmt: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 def test_operators(target: str, run: tuple[Case, Any]) -> None:
     check_on(target, run)
