@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -18,6 +19,7 @@ from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.scheduling.grid import schedule_grids
+from compiler.scheduling.grids import tiles
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
@@ -57,6 +59,14 @@ def check(mod: IRModule, *shapes: tuple[int, ...], dtype: str = "float32") -> An
     return exe
 
 
+def test_every_thread_of_a_tile_loads_something() -> None:
+    for rows, columns in itertools.product(tiles.SIZES, tiles.SIZES):
+        for steps, wide in itertools.product((8, 27, 576), (False, True)):
+            t = tiles.tile_of(rows, columns, steps, wide)
+            if tiles.FEWEST <= t.threads <= tiles.MOST:
+                assert rows * t.steps % t.threads == columns * t.steps % t.threads == 0
+
+
 def test_a_product_goes_by_tiles() -> None:
     assert tiled(check(dense("float32", 24, 20, 27), (24, 27), (20, 27)))
     assert not tiled(check(dense("float32", 3, 20, 27), (3, 27), (20, 27)))
@@ -65,7 +75,7 @@ def test_a_product_goes_by_tiles() -> None:
 @pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
-    dtype=st.sampled_from(["float32", "int8"]),
+    dtype=st.sampled_from(["float32", "float64", "int8"]),
     m=st.integers(1, 150),
     n=st.integers(1, 150),
     k=st.integers(1, 70),

@@ -23,6 +23,11 @@ WORD = 4
 """Bytes of a register."""
 WIDEST = 64
 """Rows or columns of a tile of numbers of two registers each."""
+FULL = 10
+"""Steps that may be done for each eight that are needed."""
+MOST_STEPS, UNROLLED, HELD, SHARED = 64, 512, 16, 26 << 10
+"""Of a tile: steps, products of a thread in these, registers for the next part, and bytes of shared
+memory, of which the smallest chip has room for two blocks."""
 BUSY = 2
 """Warps that keep a quarter of a multiprocessor busy."""
 
@@ -60,7 +65,7 @@ def choose_tile(p: Product) -> Tile | None:
     best: tuple[float, Tile] | None = None
     wide = p.store.buffer.dtype.nbytes > WORD
     for r, c in pairs(SIZES, SIZES):
-        tile = Tile(r, c, 8 if wide or r * c == 128 * 128 else 16)
+        tile = tile_of(r, c, p.steps, wide)
         if wide and max(r, c) > WIDEST:
             continue
         if not FEWEST <= tile.threads <= MOST:
@@ -70,6 +75,27 @@ def choose_tile(p: Product) -> Tile | None:
         if best is None or time < best[0]:
             best = time, tile
     return None if best is None else best[1]
+
+
+def tile_of(rows: int, columns: int, whole: int, wide: bool = False) -> Tile:
+    """A tile of a sum of `whole` steps. `wide`: whether numbers take two registers.
+
+    Steps of the sum at once: more where a thread does little in one, since each part of the
+    operands is waited for; as many as there are registers for the next part and shared memory, not
+    many more than are needed, and so many that every thread loads something."""
+    one = Tile(rows, columns, LEAST)
+    steps = max(LEAST, one.threads // min(rows, columns))
+    nbytes = 2 * WORD if wide else WORD
+    while steps < MOST_STEPS:
+        more = 2 * steps
+        each = one.each[0] * one.each[1] * more
+        held = (rows + columns) * more // one.threads * (2 if wide else 1)
+        if each > UNROLLED or held > HELD or 2 * more * (rows + columns) * nbytes > SHARED:
+            break
+        if -(-whole // more) * more > -(-whole // LEAST) * FULL:
+            break
+        steps = more
+    return Tile(rows, columns, steps)
 
 
 def _time(t: Tile, blocks: int) -> float:
@@ -93,4 +119,4 @@ def _assumed(i: Index) -> int:
     return int(i.value(known))
 
 
-__all__ = ["Tile", "choose_tile"]
+__all__ = ["Tile", "choose_tile", "tile_of"]
