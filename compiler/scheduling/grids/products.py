@@ -19,6 +19,7 @@ from compiler.scheduling.tile import guards, is_product
 from compiler.symbolic import Index, IntLike, Quasi, Var, imax, imin
 from compiler.tensor.expr import (
     BinOp,
+    Cast,
     Expr,
     Load,
     binary,
@@ -132,7 +133,7 @@ def product_of(s: Schedule, stage: str) -> Product | None:
     if any(i != f.var for i, f in zip(store.idx, axes, strict=True)) or not inner:
         return None
     skipped = guards(path)
-    if any(f in skipped for f in axes) or any(f.extent.range() != (0, 1) for f in skipped):
+    if any(f in skipped for f in axes) or any(f.extent.range()[1] != 1 for f in skipped):
         return None
     sums = tuple(f for f in inner if f not in skipped)
     if not sums or any(f.extent.constant() is None for f in sums):
@@ -212,7 +213,8 @@ def _divisors(e: Expr, f: For) -> list[int]:
 
 
 def _zero_unless(condition: Index, value: Expr) -> Expr:
-    """A value where a condition is 1, else zero; what it reads stays inside its buffer."""
+    """A value where a condition is 1, else (0 or less) zero; what it reads stays inside its
+    buffer."""
 
     def put(e: Expr) -> Expr | None:
         if not isinstance(e, Load):
@@ -220,7 +222,9 @@ def _zero_unless(condition: Index, value: Expr) -> Expr:
         idx = [_inside(i, n) for i, n in zip(e.idx, e.buffer.shape, strict=True)]
         return Load(e.buffer, tuple(idx))
 
-    holds = binary("NE", index_value(condition), 0)
+    if isinstance(value, Cast):  # bytes stay bytes
+        return Cast(_zero_unless(condition, value.value), value.dtype)
+    holds = binary("NE", index_value(imax(condition, 0)), 0)
     return select(holds, rewrite(value, put), const(0, value.dtype))
 
 
