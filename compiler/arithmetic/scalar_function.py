@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.mathlib import FLOAT16, through_float32
-from compiler.tensor.expr import Expr
+from compiler.tensor.expr import Expr, cast
 from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType
 
 Interval = tuple[Fraction, Fraction]
@@ -25,7 +25,8 @@ class ScalarFunction:
     """A function of one real number (or of `arity`).
 
     A call of it in a built-in float dtype, compiled and interpreted, is the first of these that it
-    has: its body for the dtype (`single`, `double`); `llvm`; `c`, in float64, rounded once.
+    has: its body for the dtype (`single`, `double`); `llvm`; `c`, in float64, rounded once. Where
+    there is no C library, compiled code has `alone` for `c`.
 
     Attributes:
         name: as expressions call it, and the operator.
@@ -35,6 +36,9 @@ class ScalarFunction:
         operator: whether there is an operator of that name, too; `elementwise` makes it.
         llvm: stem of LLVM's intrinsic, which is right to the bit in every float dtype.
         c: the function of C's math.h, of float64.
+        alone: that as an expression, for machines without a C library: within 1 unit in the last
+            place, and mostly the nearest number.
+        alone_narrow: the same of float64 operands that float32 has; None: `alone` will do.
         single: its body in float32; that of float16 is float32's, rounded once more.
         double: its body in float64.
         half: codes of the float16 operands for which rounding twice is wrong, with the right codes.
@@ -62,6 +66,8 @@ class ScalarFunction:
     operator: bool = True
     llvm: str | None = None
     c: str | None = None
+    alone: Callable[..., Expr] | None = None
+    alone_narrow: Callable[..., Expr] | None = None
     single: Body | None = None
     double: Body | None = None
     half: tuple[tuple[int, int], ...] = ()
@@ -88,6 +94,18 @@ class ScalarFunction:
         if dtype == FLOAT16 and self.single is not None:
             return self._half
         return {FLOAT32: self.single, FLOAT64: self.double}.get(dtype)
+
+    def body_alone(self, dtype: DType) -> Callable[..., Expr] | None:
+        """What a call of `c` means, of as many operands as it has, where there is no C library:
+        as there, in float64, rounded once. None: it calls none, or cannot do without."""
+        if self.alone is None or self.llvm is not None or not dtype.is_float:
+            return None
+        return self.alone if dtype == FLOAT64 else self._narrow
+
+    def _narrow(self, *args: Expr) -> Expr:
+        function = self.alone_narrow or self.alone
+        assert function is not None
+        return cast(function(*(cast(a, FLOAT64) for a in args)), args[0].dtype)
 
     def _half(self, x: Expr) -> Expr:
         return through_float32(self.name, x, self.half)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic import derivatives, enclosures, mathlib
+from compiler.arithmetic.float64 import circular, error_function, exponential, remainder
 from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.types.dtypes import Array
 
@@ -49,17 +50,19 @@ _RECORDS = (
         derivative=derivatives.rsqrt,
     ),
     ScalarFunction(
-        "exp", np.exp, c="exp", single=mathlib.exp, half=((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
+        "exp", np.exp, c="exp",
+        alone=exponential.exp, single=mathlib.exp, half=((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
         enclose=enclosures.exp, limits=(0.0, _INF), far=enclosures.FAR, trend=1, onnx="Exp",
         derivative=derivatives.exp,
     ),
     ScalarFunction(
-        "log", np.log, c="log", single=mathlib.log, half=((0x1D78, 0xC53B),),
+        "log", np.log, c="log", alone=exponential.log, single=mathlib.log, half=((0x1D78, 0xC53B),),
         enclose=enclosures.log, limits=(_NAN, _INF), domain=(0, _INF), trend=1, onnx="Log",
         derivative=derivatives.log,
     ),
     ScalarFunction(
-        "tanh", np.tanh, c="tanh", single=mathlib.tanh, enclose=enclosures.tanh,
+        "tanh", np.tanh, c="tanh",
+        alone=exponential.tanh, single=mathlib.tanh, enclose=enclosures.tanh,
         limits=(-1.0, 1.0), trend=1, symmetry="odd", onnx="Tanh", derivative=derivatives.tanh,
     ),
     ScalarFunction(
@@ -72,50 +75,68 @@ _RECORDS = (
         onnx="Sigmoid", derivative=derivatives.sigmoid,
     ),
     ScalarFunction(
-        "erf", lambda x: _erf(x) if x.size else x, c="erf", single=mathlib.erf,
+        "erf", lambda x: _erf(x) if x.size else x, c="erf",
+        alone=error_function.erf, single=mathlib.erf,
         half=((0x1612, 0x16D9), (0x9612, 0x96D9)), enclose=enclosures.erf, limits=(-1.0, 1.0),
         trend=1, symmetry="odd", onnx="Erf", derivative=derivatives.erf,
     ),
-    ScalarFunction("sin", np.sin, c="sin", symmetry="odd", onnx="Sin", derivative=derivatives.sin),
-    ScalarFunction("cos", np.cos, c="cos", symmetry="even", onnx="Cos", derivative=derivatives.cos),
-    ScalarFunction("tan", np.tan, c="tan", symmetry="odd", onnx="Tan", derivative=derivatives.tan),
     ScalarFunction(
-        "asin", np.arcsin, c="asin", domain=(-1, 1), trend=1, symmetry="odd", onnx="Asin",
+        "sin", np.sin, c="sin",
+        alone=circular.sin, symmetry="odd", onnx="Sin", derivative=derivatives.sin,
+    ),
+    ScalarFunction(
+        "cos", np.cos, c="cos",
+        alone=circular.cos, symmetry="even", onnx="Cos", derivative=derivatives.cos,
+    ),
+    ScalarFunction(
+        "tan", np.tan, c="tan",
+        alone=circular.tan, symmetry="odd", onnx="Tan", derivative=derivatives.tan,
+    ),
+    ScalarFunction(
+        "asin", np.arcsin, c="asin",
+        alone=circular.asin, domain=(-1, 1), trend=1, symmetry="odd", onnx="Asin",
         derivative=derivatives.asin,
     ),
     ScalarFunction(
-        "acos", np.arccos, c="acos", domain=(-1, 1), trend=-1, onnx="Acos",
+        "acos", np.arccos, c="acos", alone=circular.acos, domain=(-1, 1), trend=-1, onnx="Acos",
         derivative=derivatives.acos,
     ),
     ScalarFunction(
-        "atan", np.arctan, c="atan", trend=1, symmetry="odd", onnx="Atan",
+        "atan", np.arctan, c="atan", alone=circular.atan, trend=1, symmetry="odd", onnx="Atan",
         derivative=derivatives.atan,
     ),
     ScalarFunction(
-        "sinh", np.sinh, c="sinh", trend=1, symmetry="odd", onnx="Sinh",
+        "sinh", np.sinh, c="sinh", alone=exponential.sinh, trend=1, symmetry="odd", onnx="Sinh",
         derivative=derivatives.sinh,
     ),
     ScalarFunction(
-        "cosh", np.cosh, c="cosh", symmetry="even", onnx="Cosh", derivative=derivatives.cosh,
+        "cosh", np.cosh, c="cosh",
+        alone=exponential.cosh, symmetry="even", onnx="Cosh", derivative=derivatives.cosh,
     ),
     ScalarFunction(
-        "asinh", np.arcsinh, c="asinh", trend=1, symmetry="odd", onnx="Asinh",
+        "asinh", np.arcsinh, c="asinh",
+        alone=exponential.asinh, trend=1, symmetry="odd", onnx="Asinh",
         derivative=derivatives.asinh,
     ),
     ScalarFunction(
-        "acosh", np.arccosh, c="acosh", domain=(1, _INF), trend=1, onnx="Acosh",
+        "acosh", np.arccosh, c="acosh",
+        alone=exponential.acosh, domain=(1, _INF), trend=1, onnx="Acosh",
         derivative=derivatives.acosh,
     ),
     ScalarFunction(
-        "atanh", np.arctanh, c="atanh", domain=(-1, 1), trend=1, symmetry="odd", onnx="Atanh",
+        "atanh", np.arctanh, c="atanh",
+        alone=exponential.atanh, domain=(-1, 1), trend=1, symmetry="odd", onnx="Atanh",
         derivative=derivatives.atanh,
     ),
     # Parts of what operators compute, which are none themselves.
     ScalarFunction(
         "abs", np.abs, operator=False, llvm="llvm.fabs", c="fabs", exact=True, symmetry="even"
     ),
-    ScalarFunction("fmod", np.fmod, arity=2, operator=False, c="fmod", exact=True),
-    ScalarFunction("pow", np.power, arity=2, operator=False, c="pow"),
+    ScalarFunction(
+        "fmod", np.fmod, arity=2, operator=False, c="fmod",
+        alone=remainder.fmod, alone_narrow=remainder.short_fmod, exact=True,
+    ),
+    ScalarFunction("pow", np.power, arity=2, operator=False, c="pow", alone=exponential.pow),
 )  # fmt: skip
 
 FUNCTIONS = {f.name: f for f in _RECORDS}

@@ -51,6 +51,7 @@ class Architecture:
         vectors_at_once: vectors in the body of a loop over elements, of which there is a known
             number, that are computed by few operations.
         slow_subnormals: whether products of subnormal numbers take many times as long as others.
+        library: whether code can call the functions of C's library of mathematics.
         pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
     """
 
@@ -73,6 +74,7 @@ class Architecture:
     vectors_at_once: int = 1
     slow_subnormals: bool = False
     more: tuple[str, ...] = ()
+    library: bool = True
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -145,6 +147,7 @@ NVPTX64 = Architecture(
     isas=tuple((f"sm_{n}", f"sm_{n}") for n in (90, 89, 86, 80, 75)),
     fma=("sm_61",),
     rounds=("sm_61",),
+    library=False,
 )
 """NVIDIA's GPUs: what a thread has."""
 _ARCHITECTURES = {

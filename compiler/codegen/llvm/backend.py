@@ -35,7 +35,7 @@ class NativeStage:
 
 
 def lower_primfunc(
-    f: PrimFunc, tables: list[Buffer], target: Target | None = None
+    f: PrimFunc, tables: list[Buffer], target: Target | None = None, library: bool = True
 ) -> list[NativeStage]:
     """LLVM functions for the top-level statements of `f`, to be called in order.
 
@@ -43,6 +43,7 @@ def lower_primfunc(
         f: scheduled and free of custom dtypes.
         tables: constant buffers that it reads, passed after its temporaries.
         target: whose instructions may be used; None: any.
+        library: whether functions of the C library may be called.
 
     Raises:
         LoweringError: an expression or schedule that cannot be lowered, as a grid of threads.
@@ -51,7 +52,7 @@ def lower_primfunc(
     out = []
     for k, s in enumerate(f.body):
         symbol = f"{f.name}_{k}"
-        out.append(NativeStage(symbol, *Statements(f, tables, s, target).run(symbol)))
+        out.append(NativeStage(symbol, *Statements(f, tables, s, target, library).run(symbol)))
     return out
 
 
@@ -78,7 +79,12 @@ class LLVMBackend:
 
     def kernel(self, func: PrimFunc, tables: Sequence[Buffer], target: Target) -> Code:
         """See Backend."""
-        stages = lower_primfunc(func, list(tables), target)
+        return self._compiled(func, tables, target, target.architecture.library)
+
+    def _compiled(
+        self, func: PrimFunc, tables: Sequence[Buffer], target: Target, library: bool
+    ) -> Code:
+        stages = lower_primfunc(func, list(tables), target, library)
         return Code(tuple(s.symbol for s in stages), module_text([s.text for s in stages]))
 
     def entry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.arithmetic.scalar_functions import FUNCTIONS
@@ -45,15 +46,22 @@ class _Bound(Expr):
 class Scalars:
     """Expressions to values.
 
-    `features`: of the target, that instructions may be used of.
+    `features`: of the target, that instructions may be used of. `library`: whether functions of the
+    C library may be called.
 
     Attributes:
         values: what has been computed in this statement.
     """
 
     def __init__(
-        self, scope: Scope, addresses: Addresses, accesses: Accesses, features: frozenset[str]
+        self,
+        scope: Scope,
+        addresses: Addresses,
+        accesses: Accesses,
+        features: frozenset[str],
+        library: bool = True,
     ):
+        self.library = library
         self.scope, self.e = scope, scope.e
         self.addresses, self.accesses, self.features = addresses, accesses, features
         self.values: dict[Expr, Val] = {}
@@ -106,9 +114,12 @@ class Scalars:
         if isinstance(x, Call):
             args = [self.eval(a) for a in x.args]
             bound = [_Bound(v, a.dtype) for v, a in zip(args, x.args, strict=True)]
-            body = FUNCTIONS[x.fn].body(x.dtype) if x.fn in FUNCTIONS else None
+            f = FUNCTIONS.get(x.fn)
+            body: Callable[..., Expr] | None = None if f is None else f.body(x.dtype)
+            if f is not None and body is None and not self.library:
+                body = f.body_alone(x.dtype)
             if body is not None:
-                return self.eval(body(bound[0]))
+                return self.eval(body(*bound))
             splat = [e.splat(a, n) for a in args]
             if x.fn == "limit":
                 return rules.limit(e, splat[0], splat[1], self.features)

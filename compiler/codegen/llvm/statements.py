@@ -39,7 +39,14 @@ class Statements:
 
     define = "define void"
 
-    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, target: Target | None):
+    def __init__(
+        self,
+        func: PrimFunc,
+        tables: list[Buffer],
+        body: Stmt,
+        target: Target | None,
+        library: bool = True,
+    ):
         self.func, self.body, self.tables = func, body, tables
         self.constraint = "" if target is None else target.architecture.vector_constraint
         self.vector_bytes = 0 if target is None else target.vector_bytes
@@ -52,7 +59,7 @@ class Statements:
         self.short = words  # offsets that an instruction can add are short where they are negative
         self.accesses = Accesses(scope, self.addresses, written, func.prefetch, words)
         features = frozenset[str]() if target is None else target.enabled
-        self.scalars = Scalars(scope, self.addresses, self.accesses, features)
+        self.scalars = Scalars(scope, self.addresses, self.accesses, features, library)
         self.block = "entry"
         self.tasks: dict[int, Numbering] = {}
         self.ends: list[int] | None = None

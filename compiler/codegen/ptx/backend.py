@@ -31,9 +31,10 @@ class PTXBackend(LLVMBackend):
                 have not.
         """
         symbols, texts = [], []
+        library = target.architecture.library
         for k, s in enumerate(func.body):
             symbols.append(f"{func.name}_{k}")
-            text, _ = GridStatements(func, list(tables), s, target).run(symbols[-1])
+            text, _ = GridStatements(func, list(tables), s, target, library).run(symbols[-1])
             texts.append(text)
         whole = module_text(texts)
         for symbol in external_symbols(whole):

@@ -24,8 +24,8 @@ class SimtBackend(LLVMBackend):
         return without_grids(func)
 
     def kernel(self, func: PrimFunc, tables: Sequence[Buffer], target: Target) -> Code:
-        """See Backend."""
-        return super().kernel(self.loops(func), tables, host())
+        """See Backend. Functions are the GPU's: this CPU's C library has others in the last bit."""
+        return self._compiled(self.loops(func), tables, host(), target.architecture.library)
 
     def entry(
         self, steps: Sequence[Step], dims: Sequence[Var], threads: int, target: Target

@@ -1,0 +1,1 @@
+"""Functions of float64 as scalar expressions, for machines without a C library: see `pairs`."""
