@@ -6,7 +6,8 @@ print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `accelerator
 simulated cycles, `torch_bert`, `torch_compile`, `torch_gradient` and `torch_integers`, which need
 torch, `engines`, which needs oneDNN, `wasm`, which needs Node and onnxruntime-web, `elsewhere` and
 `microcontrollers`, which count instructions in emulators, and `tuned` and `cost_model`, which take
-hours and minutes: they run when named.
+hours and minutes: they run when named, as does `cuda_kernels`, which counts what kernels of GPUs
+take.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -29,6 +30,7 @@ from experiments.benchmarks import (
     convolutions,
     cost_model,
     cost_ranks,
+    cuda_kernels,
     data,
     decode,
     elsewhere,
@@ -87,7 +89,8 @@ NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
 NAMED = (
-    *("accelerator", "cost_model", "elsewhere", "engines", "microcontrollers", "torch_bert"),
+    *("accelerator", "cost_model", "cuda_kernels", "elsewhere", "engines", "microcontrollers"),
+    "torch_bert",
     *("torch_compile", "torch_gradient", "torch_integers", "tuned", "wasm"),
 )
 """Groups that need packages or emulators of their own, or hours, and run only when they are
@@ -160,7 +163,7 @@ ALL_CORES = {"threads"}
     type=click.Path(path_type=Path),
     metavar="FILE.csv",
     help="Where the rows of tuned networks go, or the trials of cost_model (.jsonl); those that it "
-    "has are not measured again.",
+    "has are not measured again. Or the rows of cuda_kernels.",
 )
 @click.option(
     "--log",
@@ -211,6 +214,8 @@ def main(
                 passed &= microcontrollers.run()
             elif name == "cost_model":
                 passed &= cost_ranks.run(logs) if logs else cost_model.run(quick, output)
+            elif name == "cuda_kernels":
+                passed &= cuda_kernels.run(output)
             elif name == "accelerator":
                 passed &= accelerator.run()
             elif name == "tuned" and long_trials is not None:
