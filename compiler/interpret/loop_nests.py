@@ -171,9 +171,7 @@ class _Interpreter:
 
     def touched(self, b: Buffer, idx: tuple[int, ...], stored: bool) -> None:
         """Note an access to memory that other iterations may access."""
-        position = 0
-        for i, n in zip(idx, self.array(b).shape, strict=True):
-            position = position * n + i
+        position = _flat(idx, self.array(b).shape)
         for s in self.sharing:
             (s.store if stored else s.load)(b, position)
 
@@ -182,8 +180,10 @@ class _Interpreter:
 
     def store(self, s: Store) -> None:
         idx, out = self.at(s.idx), self.array(s.buffer)
-        if any(i < 0 for i in idx):
+        if any(i < 0 for i in idx) or (beyond := _flat(idx, out.shape)) >= out.size:
             raise LoweringError(f"stage {s.stage} stores outside {s.buffer.name}: {idx}")
+        if any(i >= n for i, n in zip(idx, out.shape, strict=True)):
+            idx = tuple(map(int, np.unravel_index(beyond, out.shape)))  # as in `load`
         if self.sharing:
             self.touched(s.buffer, idx, True)
         own = self.sharing[-1].current if self.sharing and s.buffer.scope != "global" else 0
@@ -268,9 +268,7 @@ class _Interpreter:
             raise LoweringError(f"load outside {e.buffer.name}: {idx}")
         if all(i < n for i, n in zip(idx, a.shape, strict=True)):
             return a[idx]
-        position = 0
-        for i, n in zip(idx, a.shape, strict=True):
-            position = position * n + i
+        position = _flat(idx, a.shape)
         if position >= a.size + (SLACK if e.buffer in self.temps else 0):
             raise LoweringError(f"load outside {e.buffer.name}: {idx}")
         return a.reshape(-1)[position] if position < a.size else a.dtype.type(0)
@@ -292,6 +290,14 @@ class _Interpreter:
         if e.dtype.is_custom:
             return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
         return over_arrays.function(e.fn, e.dtype, *map(np.asarray, args))[()]
+
+
+def _flat(idx: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """Where an element is in memory, row after row."""
+    position = 0
+    for i, n in zip(idx, shape, strict=True):
+        position = position * n + i
+    return position
 
 
 def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:

@@ -54,6 +54,22 @@ def run(f: PrimFunc, *arrays: np.ndarray) -> np.ndarray:
     return arrays[-1]
 
 
+BEYOND = """
+primfunc @beyond(a: int32[{n}]) -> (c: int32[2, 3]) {{
+  for i in {n}:
+    copy: c[0, i] = a[i]
+}}
+"""
+
+
+def test_stores_beyond_the_end_of_a_row_are_to_the_next_row() -> None:
+    a = np.arange(7, dtype=np.int32)
+    c = run(parse_primfunc(BEYOND.format(n=6)), a[:6], np.zeros((2, 3), np.int32))
+    assert c.tolist() == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(LoweringError, match="copy stores outside c"):
+        run(parse_primfunc(BEYOND.format(n=7)), a, np.zeros((2, 3), np.int32))
+
+
 def test_tiles_in_shared_memory_are_what_the_threads_of_a_block_stored() -> None:
     f = parse_primfunc(MATMUL)
     a = RNG.integers(-9, 9, (4, 6)).astype(np.int32)
