@@ -23,7 +23,7 @@ FORMATS = sorted(datatypes.list_formats())
         pytest.param("ptx", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("sums", ["sequential", "exact"])
+@pytest.mark.parametrize("sums", ["sequential", pytest.param("exact", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format(name: str, sums: str, runner: str) -> None:
     mod = compiler.from_onnx(ZOO / "mnist_mlp.onnx")

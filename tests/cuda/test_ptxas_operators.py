@@ -37,9 +37,8 @@ def check(mod: IRModule, chip: str) -> None:
         assert cubin.startswith(b"\x7fELF")
 
 
-@pytest.mark.sampled(300)
-@pytest.mark.parametrize("run", RUNS, ids=label)
-def test_operators(run: tuple[Case, Any]) -> None:
+def operator(run: tuple[Case, Any]) -> IRModule:
+    """A module of one operator."""
     case, which = run
     b = FunctionBuilder()
     types = types_of(case, case.operand_dtypes(which))
@@ -47,13 +46,31 @@ def test_operators(run: tuple[Case, Any]) -> None:
     y = b.call(case.op, *params, **case.attrs)
     fields = len(y.type.fields) if isinstance(y.type, TupleType) else 0
     outputs = [b.get(y, k) for k in range(fields)] or [y]
-    for chip in CHIPS:
-        check(IRModule({"main": b.finish(*outputs)}), chip)
+    return IRModule({"main": b.finish(*outputs)})
 
 
-@pytest.mark.thorough
+@pytest.mark.sampled(100)
+@pytest.mark.parametrize("k", range(len(RUNS)), ids=lambda k: label(RUNS[k]))
+def test_operators_by_turns(k: int) -> None:
+    """Each for one chip."""
+    check(operator(RUNS[k]), CHIPS[k % len(CHIPS)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("run", RUNS, ids=label)
+def test_operators(run: tuple[Case, Any], chip: str) -> None:
+    check(operator(run), chip)
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.thorough if n == "mnist_mlp" else pytest.mark.slow)
+        for n in NETWORKS
+    ],
+)
 def test_networks(name: str, fmt: str, chip: str) -> None:
     check(network(name, fmt), chip)

@@ -33,9 +33,12 @@ def outcome(case: Any) -> str:
     return "pass"
 
 
-@pytest.mark.thorough
-def test_no_case_gives_a_wrong_answer_and_as_many_pass() -> None:
-    found = {name: outcome(case) for name, case in cases().items()}
+@pytest.mark.parametrize(
+    "one_in", [pytest.param(5, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
+)
+def test_no_case_gives_a_wrong_answer_and_as_many_pass(one_in: int) -> None:
+    found = {name: outcome(case) for name, case in list(cases().items())[::one_in]}
     wrong = {n: o for n, o in found.items() if o != "pass" and not o.startswith("refused")}
     assert wrong == {}
-    assert sum(o == "pass" for o in found.values()) >= PASSING
+    passing = sum(o == "pass" for o in found.values())
+    assert passing >= (PASSING if one_in == 1 else 0.93 * len(found))
