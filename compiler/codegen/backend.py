@@ -127,7 +127,7 @@ def _simt() -> Backend:
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {
-    "llvm": _llvm, "c": _c, KIND: _llvm, cuda.KIND: _ptx, cuda.SIMT: _simt,
+    "llvm": _llvm, "c": _c, KIND: _llvm, cuda.KIND: _ptx, cuda.ON_LOOPS: _simt,
 }  # fmt: skip
 """`Target.generator` -> what gives its backend, which is imported when it is first wanted."""
 

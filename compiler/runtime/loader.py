@@ -86,7 +86,7 @@ def _cuda() -> Loader:
 
 
 _loaders: dict[str, Callable[[], Loader]] = {
-    "llvm": _host, "c": _library, KIND: _host, cuda.KIND: _cuda, cuda.SIMT: _simt,
+    "llvm": _host, "c": _library, KIND: _host, cuda.KIND: _cuda, cuda.ON_LOOPS: _simt,
 }  # fmt: skip
 """`Target.generator` -> what gives its loader."""
 

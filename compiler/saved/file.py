@@ -20,7 +20,7 @@ from compiler.codegen import cache
 from compiler.errors import ModelError
 from compiler.files.writing import atomic_path
 from compiler.runtime.kernels import aligned_copy
-from compiler.target.cuda import SIMT
+from compiler.target.cuda import ON_LOOPS
 from compiler.target.registry import Target, host
 from compiler.types.dtypes import Array
 
@@ -102,7 +102,7 @@ def header(target: Target) -> dict[str, Any]:
         "format": FORMAT,
         "compiler": list(cache.versions()),
         "target": [target.text, *machine],
-        "needs": sorted(host().enabled if target.generator == SIMT else target.enabled),
+        "needs": sorted(host().enabled if target.generator == ON_LOOPS else target.enabled),
     }
 
 
@@ -123,6 +123,6 @@ def target_of(path: str, manifest: Mapping[str, Any]) -> Target:
     if triple != here.triple or missing:
         lacks = f"needs {', '.join(missing)}" if missing else f"is for {triple}"
         raise ModelError(f"{path} is for another CPU ({lacks}): build the model again here")
-    if elsewhere.generator == SIMT:
+    if elsewhere.generator == ON_LOOPS:
         raise ModelError(f"{path} is for the CPU {cpu}: build the model again here")
     return Target(text, triple, cpu, features, frozenset(map(str, manifest["needs"])))

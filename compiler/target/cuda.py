@@ -13,6 +13,8 @@ DRIVER, SIMT, PTX = "driver", "simt", "ptx"
 RUNNERS = (DRIVER, SIMT, PTX)
 """What runs the code: the GPU of this machine, by NVIDIA's driver; this CPU, for which the same
 program on a grid is compiled, threads as loops between barriers; an interpreter of the very PTX."""
+ON_LOOPS = f"{KIND} as loops"
+"""What generates and loads code for the runner simt; no kind that is registered has such a name."""
 ON_CPUS = (SIMT, PTX)
 """Those of them that need no GPU."""
 WARP = 32

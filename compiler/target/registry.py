@@ -150,7 +150,8 @@ class Target:
     def generator(self) -> str:
         """What generates and loads its code: its kind, but `simt` for programs of GPUs that this
         CPU runs."""
-        return cuda.SIMT if self.kind == cuda.KIND and self.runner == cuda.SIMT else self.kind
+        loops = self.kind == cuda.KIND and self.runner == cuda.SIMT
+        return cuda.ON_LOOPS if loops else self.kind
 
     @property
     def design(self) -> Design | None:
@@ -189,7 +190,7 @@ class Target:
     @property
     def machine(self) -> tuple[str, str, str, str]:
         """What code is the same for, whatever the text that names it."""
-        if self.generator == cuda.SIMT:
+        if self.generator == cuda.ON_LOOPS:
             _, *here = host().machine
             return f"{cuda.SIMT} {self.cpu}", here[0], here[1], here[2]
         return self.kind, self.triple, self.cpu, self.features

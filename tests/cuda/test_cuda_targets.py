@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from click.testing import CliRunner
 
 import compiler
 from compiler.errors import ModelError, UnsupportedError
+from compiler.runtime.loader import register_target_kind, remove_target_kind
 from compiler.saved import file
-from compiler.target.registry import Target
+from compiler.target.cuda import RUNNERS
+from compiler.target.registry import Target, TargetKind
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
 
@@ -34,6 +37,20 @@ def test_programs_are_kept_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("compiler.target.registry.host", lambda: other)
     with pytest.raises(ModelError, match=r"for another CPU|for the CPU"):
         compiler.load(tmp_path / "mlp.exe")
+
+
+def test_kinds_may_be_called_as_runners_are() -> None:
+    """And when they are forgotten, the runners are there."""
+
+    def nothing() -> Any:
+        raise AssertionError("nobody compiles here")
+
+    for runner in RUNNERS:
+        register_target_kind(TargetKind(runner), nothing, nothing)
+        remove_target_kind(runner)
+    x = images(4, 3)
+    exe = compiler.build(network("mnist_mlp", "int8"), target=SIMT)
+    np.testing.assert_array_equal(exe(x), compiler.build(network("mnist_mlp", "int8"))(x))
 
 
 def test_machines_and_chips_do_not_share_code() -> None:

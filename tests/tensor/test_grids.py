@@ -17,9 +17,10 @@ from compiler.lowering.legalize import Legalized
 from compiler.runtime.kernels import KernelSource
 from compiler.runtime.loader import register_target_kind, remove_target_kind
 from compiler.scheduling import Schedule, default
+from compiler.symbolic import Var
 from compiler.target.registry import Target, TargetKind
 from compiler.tensor.parser import parse_primfunc
-from compiler.tensor.stmt import PrimFunc
+from compiler.tensor.stmt import For, PrimFunc, clone
 from compiler.types.dtypes import INT32
 from compiler.types.tensor_types import TensorType
 
@@ -54,20 +55,27 @@ def run(f: PrimFunc, *arrays: np.ndarray) -> np.ndarray:
     return arrays[-1]
 
 
-BEYOND = """
-primfunc @beyond(a: int32[{n}]) -> (c: int32[2, 3]) {{
-  for i in {n}:
+def beyond(n: int) -> PrimFunc:
+    """Stores `n` elements from the beginning of the first row on."""
+    f = parse_primfunc(f"""
+primfunc @f(a: int32[{n}]) -> (c: int32[2, 3]) {{
+  for i in 3:
     copy: c[0, i] = a[i]
 }}
-"""
+""")
+    (loop,) = f.body
+    assert isinstance(loop, For)
+    i = Var("i", n)
+    f.body[:] = [For(i, [clone(x, {loop.var: i}) for x in loop.body])]
+    return f
 
 
 def test_stores_beyond_the_end_of_a_row_are_to_the_next_row() -> None:
     a = np.arange(7, dtype=np.int32)
-    c = run(parse_primfunc(BEYOND.format(n=6)), a[:6], np.zeros((2, 3), np.int32))
+    c = run(beyond(6), a[:6], np.zeros((2, 3), np.int32))
     assert c.tolist() == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(LoweringError, match="copy stores outside c"):
-        run(parse_primfunc(BEYOND.format(n=7)), a, np.zeros((2, 3), np.int32))
+        run(beyond(7), a, np.zeros((2, 3), np.int32))
 
 
 def test_tiles_in_shared_memory_are_what_the_threads_of_a_block_stored() -> None:
