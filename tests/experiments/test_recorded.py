@@ -26,7 +26,8 @@ HARDWARE = RESULTS / "hardware.csv"  # gates, not rows of a sweep
 SEARCH = RESULTS / "search.csv"  # assignments of formats, neither
 TRAININGS = (*RESULTS.glob("qat*.csv"), *RESULTS.glob("training*.csv"))  # columns of their own
 TUNED = RESULTS.glob("tuned*.csv")  # networks and kernels that were tuned, neither
-OTHER = (HARDWARE, SEARCH, *TRAININGS, *TUNED)
+GPUS = RESULTS / "cuda_kernels.csv"  # what kernels take of chips, neither
+OTHER = (HARDWARE, SEARCH, GPUS, *TRAININGS, *TUNED)
 
 
 def name_of(model: Any) -> str:

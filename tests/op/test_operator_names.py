@@ -20,6 +20,7 @@ SCALARS = (
     "experiments/",
     "quantize/config/json_schema.py",
     "quantize/plan/json_schema.py",
+    "compiler/runtime/machines/ptx/",
     *(
         f"compiler/{room}/"
         for room in (

@@ -55,10 +55,10 @@ class LibCuda:
         self._begin()
         self.place: tuple[int, int] | None = (_DLPACK_CUDA, ordinal)
         device = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), ordinal)
+        self._ask("cuDeviceGet", ctypes.byref(device), ordinal)
         self.properties = self._properties(device.value)
         context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device.value)
+        self._ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), device.value)
         self._context = context.value
         _instances.add(self)
 
@@ -66,7 +66,7 @@ class LibCuda:
         code = self._function("cuInit")(0)
         count = ctypes.c_int()
         if code == cu.SUCCESS:
-            self._call("cuDeviceGetCount", ctypes.byref(count))
+            self._ask("cuDeviceGetCount", ctypes.byref(count))
         if code == cu.NO_DEVICE or (code == cu.SUCCESS and not count.value):
             raise UnsupportedError(f"NVIDIA's driver finds no device: {WITHOUT}")
         if code != cu.SUCCESS:
@@ -75,12 +75,12 @@ class LibCuda:
 
     def _properties(self, device: int) -> Properties:
         name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t()
-        self._call("cuDeviceGetName", name, len(name), device)
-        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+        self._ask("cuDeviceGetName", name, len(name), device)
+        self._ask("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
 
         def attribute(which: int) -> int:
             value = ctypes.c_int()
-            self._call("cuDeviceGetAttribute", ctypes.byref(value), which, device)
+            self._ask("cuDeviceGetAttribute", ctypes.byref(value), which, device)
             return value.value
 
         return Properties(
@@ -117,7 +117,7 @@ class LibCuda:
             said.append("" if failed or text.value is None else text.value.decode())
         return said[0] or f"CUDA error {code}", said[1] or "which this driver does not know"
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _ask(self, name: str, *arguments: Any) -> None:
         if code := self._function(name)(*arguments):
             raise self._error(name, code)
 
@@ -135,8 +135,8 @@ class LibCuda:
         """Call a function with the device's context as the thread's own."""
         if self._dead is not None:
             raise CudaError(f"since an earlier call: {self._dead}", self._dead.name, dead=True)
-        self._call("cuCtxSetCurrent", self._context)
-        self._call(name, *arguments)
+        self._ask("cuCtxSetCurrent", self._context)
+        self._ask(name, *arguments)
 
     def _drop(self, name: str, *arguments: Any) -> None:
         """Let go of something, which where nothing can run any more is gone already."""
@@ -296,7 +296,7 @@ class LibCuda:
         if self._dead is not None:
             return
         graph = ctypes.c_void_p()
-        self._call("cuCtxSetCurrent", self._context)
+        self._ask("cuCtxSetCurrent", self._context)
         # An error is what one expects of a capture that is not valid: there is no graph then.
         self._function("cuStreamEndCapture")(stream, ctypes.byref(graph))
         if graph.value:

@@ -362,7 +362,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-@opcode("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
+@opcode(*_FUNCTIONS)
 def _function(d: Decoder, ins: Instruction) -> Handler:
     kind, _, mods = _modes(d, ins, ("approx", "ftz"))
     if "approx" not in mods:
