@@ -19,6 +19,7 @@ from compiler.scheduling.default import untiled
 from compiler.scheduling.grids.consumers import contracted, join_consumers
 from compiler.scheduling.grids.padding import read_padding
 from compiler.scheduling.grids.tiled import tile_products
+from compiler.scheduling.grids.warps import tile_by_warps
 from compiler.scheduling.independent import independent
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, IntLike, Var, imin
@@ -53,6 +54,7 @@ def schedule_grids(
     if not arranged(f):
         s = untiled(f)
         read_padding(f)
+        tile_by_warps(s, target, constants)
         tile_products(s, target, constants)
         join_consumers(s, target)
     f.body[:] = [_grid(s, target) for s in f.body]

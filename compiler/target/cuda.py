@@ -19,6 +19,8 @@ ON_CPUS = (SIMT, PTX)
 """Those of them that need no GPU."""
 WARP = 32
 """Threads that run in step."""
+SWITCHED = ("mma",)
+"""What every chip has, and `-mattr=-mma` switches off: products of matrices by warps."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,13 @@ class Chip:
         """What instructions ask for: `sm_61` stands for all of capability 6.1 and newer."""
         known = (61, 70, 75, 80, 86, 89, 90, 100)
         own = {f"sm_{n}" for n in known if n <= self.capability}
-        return frozenset({*own, self.name})
+        return frozenset({*own, *SWITCHED, self.name})
 
 
 CHIPS = {
     c.name: c
     for c in (
-        Chip("sm_75", 75, "ptx63", shared=64 << 10, threads=1024),
+        Chip("sm_75", 75, "ptx65", shared=64 << 10, threads=1024),
         Chip("sm_80", 80, "ptx70", shared=163 << 10),
         Chip("sm_86", 86, "ptx71", threads=1536),
         Chip("sm_89", 89, "ptx78", threads=1536),
@@ -66,13 +68,13 @@ USUAL = "sm_80"
 """The chip of a target that names none: newer ones run its code too."""
 
 
-def options(text: str) -> tuple[Chip, str]:
-    """The chip and the runner that a target's text names.
+def options(text: str) -> tuple[Chip, frozenset[str], str]:
+    """The chip, its features that are on, and the runner that a target's text names.
 
     Raises:
-        UnsupportedError: an unknown option, chip or runner.
+        UnsupportedError: an unknown option, chip, feature or runner.
     """
-    given = {"arch": USUAL, "runner": DRIVER}
+    given = {"arch": USUAL, "mattr": "", "runner": DRIVER}
     for word in text.split()[1:]:
         name, _, value = word.lstrip("-").partition("=")
         if name not in given or not word.startswith("-"):
@@ -83,4 +85,13 @@ def options(text: str) -> tuple[Chip, str]:
         raise UnsupportedError(f"target {text!r}: {unknown('chip', chip, CHIPS)}")
     if runner not in RUNNERS:
         raise UnsupportedError(f"target {text!r}: {unknown('runner', runner, RUNNERS)}")
-    return CHIPS[chip], runner
+    on = set(CHIPS[chip].features)
+    for word in given["mattr"].split(",") if given["mattr"] else ():
+        if word[:1] not in ("+", "-"):
+            raise UnsupportedError(
+                f"target {text!r}: -mattr takes features such as -{SWITCHED[0]}, not {word!r}"
+            )
+        if word[1:] not in SWITCHED:
+            raise UnsupportedError(f"target {text!r}: {unknown('feature', word[1:], SWITCHED)}")
+        (on.add if word[0] == "+" else on.discard)(word[1:])
+    return CHIPS[chip], frozenset(on), runner

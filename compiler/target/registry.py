@@ -87,7 +87,8 @@ class Target:
     `compiler.runtime.machines`). A short name of a triple alone, such as `wasm32`, stands for
     `llvm -mtriple=wasm32`. `accel -block=16` is a simulated accelerator beside this machine, which
     runs what that lacks (see `compiler.target.accelerator`). `cuda -arch=sm_80` is one of NVIDIA's
-    GPUs; `-runner=simt` runs its programs on this CPU (see `compiler.target.cuda`).
+    GPUs; `-mattr=-mma` does without its products of matrices, `-runner=simt` runs its programs on
+    this CPU (see `compiler.target.cuda`).
 
     Features that a process has to ask its system for (x86's tiles, `amx-tile` and `amx-int8`) are
     this machine's only if the system grants them, and no other machine's.
@@ -190,10 +191,12 @@ class Target:
     @property
     def machine(self) -> tuple[str, str, str, str]:
         """What code is the same for, whatever the text that names it."""
+        off = cuda.CHIPS[self.cpu].features - self.enabled if self.kind == cuda.KIND else ()
+        chip = " ".join([self.cpu, *sorted(off)])
         if self.generator == cuda.ON_LOOPS:
             _, *here = host().machine
-            return f"{cuda.SIMT} {self.cpu}", here[0], here[1], here[2]
-        return self.kind, self.triple, self.cpu, self.features
+            return f"{cuda.SIMT} {chip}", here[0], here[1], here[2]
+        return self.kind, self.triple, chip, self.features
 
     @property
     def runnable(self) -> bool:
@@ -336,8 +339,8 @@ def _parse(text: str) -> Target:
         Design.parse(text)
         return replace(here, text=text)
     if words[0] == cuda.KIND:
-        chip, runner = cuda.options(text)
-        return Target(text, cuda.TRIPLE, chip.name, f"+{chip.ptx}", chip.features, runner)
+        chip, on, runner = cuda.options(text)
+        return Target(text, cuda.TRIPLE, chip.name, f"+{chip.ptx}", on, runner)
     options_given = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
     for name in options_given:
         if name not in _OPTIONS:

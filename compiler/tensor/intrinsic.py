@@ -36,6 +36,19 @@ class Rows(NamedTuple):
     step: Any
 
 
+class Lane(NamedTuple):
+    """Who reads an element: the number of its thread in the warp, and where that thread's loops
+    are."""
+
+    number: Index
+    at: Mapping[str, Index]
+
+
+LaneAddress = Callable[[str, Callable[[Index], Lane]], Any]
+"""(operand, what each lane of a warp is to have the address of, by the lane's number) -> address,
+in the terms of a backend."""
+
+
 @dataclass(eq=False)
 class Intrinsic:
     """One tensor intrinsic.
@@ -45,6 +58,11 @@ class Intrinsic:
     means that its loops are written instead. Operands are handed to `emit(emitter, accumulator,
     *operands)` as lists of vectors: one vector over the loops `lanes[name]` for each point of the
     remaining loops.
+
+    An instruction of the threads of a warp together says what one of them adds up, in registers, of
+    operands in shared memory. Its `emit` for the language `ptx` gets the thread's sums, one for
+    each point of the result's loops, and a `LaneAddress`, and returns the new sums; elsewhere its
+    loops are written.
 
     Attributes:
         loops: tile loop -> extent, outermost first.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_grid_consumers import TARGET, numbers
+from test_grid_consumers import numbers
 from test_grid_tiles import dense, executions
 
 import compiler
@@ -19,6 +19,8 @@ from compiler.scheduling.grid import schedule_grids
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
 
+WORDS = "cuda -mattr=-mma"
+TARGET = f"{WORDS} -runner=simt"
 RNG = np.random.default_rng(0)
 MATMUL = """
 primfunc @f(a: {data}[{m}, {k}], b: int8[{n}, {k}]) -> (c: int32[{m}, {n}]) {{
@@ -38,7 +40,7 @@ primfunc @f(a: {data}[{m}, {k}], b: int8[{n}, {k}]) -> (c: int32[{m}, {n}]) {{
 def test_words_are_shared_without_races(data: str) -> None:
     m, n, k = 17, 11, 76
     f = parse_primfunc(MATMUL.format(data=data, m=m, n=n, k=k))
-    schedule_grids(f, Target.parse("cuda"))
+    schedule_grids(f, Target.parse(WORDS))
     assert "dp4a" in str(f)
     x, w = RNG.integers(0, 128, (m, k)).astype(data), RNG.integers(-128, 128, (n, k)).astype("int8")
     out = np.zeros((m, n), np.int32)
@@ -50,7 +52,7 @@ def test_words_are_shared_without_races(data: str) -> None:
 def test_one_instruction_does_four_products() -> None:
     m = 8192
     f = parse_primfunc(MATMUL.format(data="int8", m=m, n=m, k=512))
-    schedule_grids(f, Target.parse("cuda"))
+    schedule_grids(f, Target.parse(WORDS))
     counts = executions(f)
     assert counts["rows.fetch"] == m * m * 512 // 128  # bytes
     assert counts.get("mac", 0) == m * m * 512 // 4
@@ -83,7 +85,7 @@ def test_constant_weights_are_laid_out(dtype: str, layout: str, kernel: int) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("chip", ["sm_75", "sm_90a"])
 def test_the_kernel_is_dot_products(chip: str) -> None:
-    (kernel,) = compile_program(dense("int8", 8192, 8192, 512), f"cuda -arch={chip}").kernels
+    (kernel,) = compile_program(dense("int8", 8192, 8192, 512), f"{WORDS} -arch={chip}").kernels
     text = kernel.code.decode()
     assert text.count("dp4a.s32.s32") == 8 * 8 * 8
     assert text.count("ld.shared.v4") == 4 * 8

@@ -3,7 +3,8 @@
 - loop over blocks or threads: its variable is a special register; where its extent is shorter than
   the grid's, the threads beyond do nothing;
 - shared buffer: memory of the block;
-- barrier: that of all threads of the block.
+- barrier: that of all threads of the block;
+- instruction of a warp: see `compiler.codegen.ptx.warps`.
 
 The rest is as on a CPU (see `compiler.codegen.llvm.statements`).
 """
@@ -13,11 +14,13 @@ from __future__ import annotations
 from compiler.codegen.launches import launch_of
 from compiler.codegen.llvm.addresses import SizeSums
 from compiler.codegen.llvm.statements import Statements
+from compiler.codegen.ptx.warps import write_together
 from compiler.errors import LoweringError
+from compiler.symbolic import Var
 from compiler.target.emit import LLVM_BYTES, Val, memory_type
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
-from compiler.tensor.stmt import Barrier, For, Stmt, accesses, family, walk_stmts
+from compiler.tensor.stmt import Barrier, For, Intrin, Stmt, accesses, family, walk_stmts
 
 _LEAST = 1 << 31
 """Bytes from which on positions in a buffer need 64 bits."""
@@ -57,6 +60,7 @@ class GridStatements(Statements):
         if launch is None:
             raise LoweringError(f"{self.func.name}: a kernel of a GPU needs loops over its threads")
         self.most = dict(zip("xyz", launch.threads, strict=True))
+        self.thread: Var | None = None
         self.accesses.begin = _ALIGN
         shared = [b for b, *_ in accesses([self.body]) if b.scope == "shared"]
         for k, b in enumerate(dict.fromkeys(shared)):
@@ -83,6 +87,13 @@ class GridStatements(Statements):
         self.e.decls[fn] = f"declare void @{fn}(i32) convergent nounwind"
         self.e.lines.append(f"  call void @{fn}(i32 0)")
 
+    def _intrin(self, s: Intrin) -> None:
+        emit = s.intrin.emitter("ptx")
+        if emit is None:
+            super()._intrin(s)
+        else:
+            write_together(self.scope, self.addresses, self.accesses, s, emit, self.thread)
+
     def _loop(self, s: For) -> None:
         of = family(s)
         if not of:
@@ -91,6 +102,8 @@ class GridStatements(Statements):
         e, axis = self.e, s.kind[-1]
         here = e.call(f"llvm.nvvm.read.ptx.sreg.{_SPECIAL[of]}.{axis}", "i32", 1, [])
         at = self.scope.env[s.var] = e.resized(here, e.index)
+        if s.kind == "threadIdx.x":
+            self.thread = s.var
         if of == "blockIdx" or self.addresses.known(s.extent) == self.most[axis]:
             self._statements(s.body)
             return

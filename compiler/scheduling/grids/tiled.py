@@ -56,19 +56,52 @@ APART = 4
 
 def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = ()) -> None:
     """Make grids of the products in a function that are large enough for tiles."""
-    body = s.func.body
     for stage in s.stages():
         p = product_of(s, stage) if stage in s.stages() else None
         p = in_words(p, target) if p is not None else None
         tile = choose_tile(p) if p is not None else None
         if p is None or tile is None:
             continue
-        home, p = p.root, lay_out(s, p, constants)
-        if p.reader is not None:
-            home = s.stage_stores(p.reader.stage)[0][1][0]
-            s.func.temps = [b for b in s.func.temps if b is not p.store.buffer]
-        grid = TiledProduct(p, tile, contracted(p.store, target)).grid()
-        body[:] = [grid if x is home else x for x in body if x is home or x is not p.root]
+        laid = lay_out(s, p, constants)
+        replace_nest(s, laid, TiledProduct(laid, tile, contracted(p.store, target)).grid())
+
+
+def replace_nest(s: Schedule, p: Product, grid: Stmt) -> None:
+    """Put a grid in the place of a product's loops, and of those that read it."""
+    home, body = p.root, s.func.body
+    if p.reader is not None:
+        home = s.stage_stores(p.reader.stage)[0][1][0]
+        s.func.temps = [b for b in s.func.temps if b is not p.store.buffer]
+    body[:] = [grid if x is home else x for x in body if x is home or x is not p.root]
+
+
+def stored_of(p: Product) -> Store:
+    """What is stored, over the loops of the result; it reads the sum at their positions."""
+    if p.reader is None:
+        whole = Load(p.store.buffer, p.axes)
+        return Store(f"{p.store.stage}.out", p.store.buffer, p.axes, whole)
+    (position,) = {
+        e.idx for e in walk(p.reader.value) if isinstance(e, Load) and e.buffer is p.store.buffer
+    }
+    m: dict[Var, IntLike] = {}
+    for i, at in zip(position, p.axes, strict=True):
+        (v,) = i.vars()  # see `consumer`: the reader's own loop
+        m[v] = at
+    idx = tuple(i.subst(m) for i in p.reader.idx)
+    return Store(p.reader.stage, p.reader.buffer, idx, subst(p.reader.value, m))
+
+
+def along_rows(p: Product) -> bool:
+    """Whether neighbouring rows, not columns, are neighbours in what is stored."""
+    out = stored_of(p)
+
+    def step(side: Side) -> int:
+        """Elements from one row (or column) to the one `VECTOR` further on in what is stored."""
+        places = [positions(side.axes, k) for k in (0, VECTOR)]
+        flats = [out.buffer.flat(tuple(i.subst(m) for i in out.idx)) for m in places]
+        return abs((flats[1] - flats[0]).constant() or 1 << 60)
+
+    return step(p.rows) < step(p.columns)
 
 
 @dataclass(frozen=True)
@@ -95,6 +128,11 @@ class _Part:
     def vector(self) -> int:
         """Neighbours that a thread reads from shared memory together."""
         return min(VECTOR, self.each)
+
+    @property
+    def stored_together(self) -> bool:
+        """Whether these are stored together, where they are neighbours in memory."""
+        return self.vector == VECTOR
 
     def place(self, k: IntLike) -> Index:
         """Where in the tile the k-th of a thread is: groups of neighbours, apart by those of the
@@ -123,8 +161,8 @@ class TiledProduct:
     def __init__(self, p: Product, t: Tile, update: str):
         self.p, self.t, self.update = p, t, update
         self.dtype = p.store.buffer.dtype
-        self.out = self._out()
-        swap = self._step(p.rows) < self._step(p.columns)  # neighbouring threads: neighbours there
+        self.out = stored_of(p)
+        swap = along_rows(p)  # neighbouring threads: neighbours there
         self.swap = swap
         row_tiles, column_tiles = (
             (side.length + n - 1) // n for side, n in ((p.rows, t.rows), (p.columns, t.columns))
@@ -149,7 +187,7 @@ class TiledProduct:
     # ---- the whole -------------------------------------------------------------------------------
     def grid(self) -> Stmt:
         """The grid."""
-        parts = [_Staged(self, part) for part in (self.rows, self.columns)]
+        parts = [self._staged(part) for part in (self.rows, self.columns)]
         last = -(-self.p.steps // self.t.steps) - 1
         body = [*self._start(), *(s for x in parts for s in x.fetch(Index()))]
         if last == 0:
@@ -165,6 +203,9 @@ class TiledProduct:
             body.append(For(part, [*shared, Barrier(), For(more, fetch), *multiply]))
         body += self._finish()
         return For(self.block, [For(self.thread, body, "threadIdx.x")], "blockIdx.x")
+
+    def _staged(self, part: _Part) -> _Staged:
+        return _Staged(self, part)
 
     def everywhere(self, *where: At) -> list[At]:
         """Where the loops of the result are; of those that both operands follow, the block says."""
@@ -208,32 +249,6 @@ class TiledProduct:
         return Intrin(dot.intrinsic, store, lanes, leaves)
 
     # ---- results ---------------------------------------------------------------------------------
-    def _out(self) -> Store:
-        """What is stored, over the loops of the result; it reads the sum at their positions."""
-        p = self.p
-        if p.reader is None:
-            whole = Load(p.store.buffer, p.axes)
-            return Store(f"{p.store.stage}.out", p.store.buffer, p.axes, whole)
-        (position,) = {
-            e.idx
-            for e in walk(p.reader.value)
-            if isinstance(e, Load) and e.buffer is p.store.buffer
-        }
-        m: dict[Var, IntLike] = {}
-        for i, at in zip(position, p.axes, strict=True):
-            (v,) = i.vars()  # see `consumer`: the reader's own loop
-            m[v] = at
-        idx = tuple(i.subst(m) for i in p.reader.idx)
-        return Store(p.reader.stage, p.reader.buffer, idx, subst(p.reader.value, m))
-
-    def _step(self, side: Side) -> int:
-        """Elements from one row (or column) to the one `VECTOR` further on in what is stored."""
-        load = Load(self.out.buffer, self.out.idx)
-        far = 1 << 60
-        places = [positions(side.axes, k) for k in (0, VECTOR)]
-        flats = [load.buffer.flat(tuple(i.subst(m) for i in load.idx)) for m in places]
-        return abs((flats[1] - flats[0]).constant() or far)
-
     def _finish(self) -> list[Stmt]:
         """Everything of the thread is stored: neighbours together, where they lie together."""
         sides = (self.rows, self.columns)
@@ -386,10 +401,9 @@ def _neighbours(load: Load, part: _Part) -> bool:
     """Whether a thread's neighbours along a side are neighbours in memory."""
     last = At(part.side.axes, Index()).last
     return (
-        part.vector > 1
+        part.stored_together
         and even_step(load, [last]) == 1
         and last.extent.multiple_of(part.vector)
-        and part.vector == VECTOR
     )
 
 

@@ -59,7 +59,7 @@ class Tile:
 
 def choose_tile(p: Product) -> Tile | None:
     """The tile for a product; None: it is too small for tiles."""
-    rows, columns, many = (_assumed(i) for i in (p.rows.length, p.columns.length, _both(p)))
+    rows, columns, many = size_of(p)
     if min(rows, columns, p.steps) < LEAST:
         return None
     best: tuple[float, Tile] | None = None
@@ -107,6 +107,12 @@ def _time(t: Tile, blocks: int) -> float:
     return warps * (rows * columns + loads) / at_once
 
 
+def size_of(p: Product) -> tuple[int, int, int]:
+    """Rows, columns, and how many such products there are; see ASSUMED."""
+    rows, columns, many = (_assumed(i) for i in (p.rows.length, p.columns.length, _both(p)))
+    return rows, columns, many
+
+
 def _both(p: Product) -> Index:
     out = Index.of(1)
     for f in p.both:
@@ -119,4 +125,4 @@ def _assumed(i: Index) -> int:
     return int(i.value(known))
 
 
-__all__ = ["Tile", "choose_tile", "tile_of"]
+__all__ = ["Tile", "choose_tile", "size_of", "tile_of"]

@@ -30,11 +30,18 @@ def in_words(p: Product, target: Target) -> Product:
         return p
     if not all(isinstance(x, Cast) and x.value.dtype.nbytes == 1 for x in sides):
         return p
-    a, b = (x.value for x in sides if isinstance(x, Cast))
-    dot = next((i for i in for_target(target) if _multiplies(i, [a.dtype, b.dtype])), None)
-    loop = _neighbours(p)
-    if dot is None or loop is None:
+    dtypes = [x.value.dtype for x in sides if isinstance(x, Cast)]
+    dot = next((i for i in for_target(target) if _multiplies(i, dtypes)), None)
+    return p if dot is None else over_words(p, dot)
+
+
+def over_words(p: Product, dot: Intrinsic) -> Product:
+    """A product of bytes over words, if some loop of its sum is made of whole words; else as it
+    is."""
+    sides, loop = (p.rows.value, p.columns.value), _neighbours(p)
+    if loop is None:
         return p
+    a, b = (x.value for x in sides if isinstance(x, Cast))
     word, lane = Var(loop.var.name, loop.extent // LANES), Var(f"{loop.var.name}.lane", LANES)
     m: Mapping[Var, IntLike] = {loop.var: word * LANES + lane}
     rows = Side(subst(a, m), p.rows.axes)
@@ -62,14 +69,17 @@ def _neighbours(p: Product) -> For | None:
     return whole[-1] if whole else None
 
 
-def lay_out(s: Schedule, p: Product, constants: Collection[Buffer]) -> Product:
+def lay_out(
+    s: Schedule, p: Product, constants: Collection[Buffer], along_sum: bool = False
+) -> Product:
     """The product, of which constant columns lie in memory in the order of the sum's steps; all
-    columns of a step are neighbours."""
+    columns of a step are neighbours, or (`along_sum`) all steps of a column."""
     load = p.columns.load
     if load.buffer not in read_once(s.func.body, constants) or load.buffer not in s.func.params:
         return p
     lanes = [] if p.dot is None else [p.dot.lane]
-    loops = [f.var for f in (*p.both, *p.sums, *p.columns.axes)]
+    inner = (*p.columns.axes, *p.sums) if along_sum else (*p.sums, *p.columns.axes)
+    loops = [f.var for f in (*p.both, *inner)]
     used = set[Var]().union(*(i.vars() for i in load.idx))
     order = [v for v in (*loops, *lanes) if v in used]
     sizes = [Index() if v.extent is None else v.extent for v in order]
@@ -90,4 +100,4 @@ def dot_store(p: Product, total: Buffer, at: Index, a: Load, b: Load) -> Store:
     return Store(p.store.stage, total, (at,), value, "Add")
 
 
-__all__ = ["LANES", "dot_store", "in_words", "lay_out"]
+__all__ = ["LANES", "dot_store", "in_words", "lay_out", "over_words"]

@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 
 from compiler.errors import ScheduleError
 from compiler.target.intrinsics import generic
+from compiler.target.intrinsics.nvptx_matrices import HALF
 from compiler.target.registry import Target
 from compiler.tensor.intrinsic import Intrinsic
 
@@ -52,10 +53,12 @@ def for_target(target: Target) -> list[Intrinsic]:
 
 def matrix_steps(target: Target) -> int:
     """Neighbouring bytes of a row of data that the target's instructions for products of matrices
-    multiply; 0: it has none."""
-    found = (i for i in for_target(target) if i.rows is not None and i.emitter(target.kind))
+    multiply, or of GPUs, that a thread loads for these; 0: it has none."""
+    every = for_target(target)
+    found = (i for i in every if i.rows is not None and i.emitter(target.kind))
     products = (i for i in found if len(i.operand_dtypes) == 2)
-    return next((i.loops["k"] * i.loops["i"] for i in products), 0)
+    of_warps = any(i.emitter("ptx") for i in every)
+    return next((i.loops["k"] * i.loops["i"] for i in products), HALF if of_warps else 0)
 
 
 def named_intrinsics() -> dict[str, Intrinsic]:
