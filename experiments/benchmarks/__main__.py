@@ -6,8 +6,8 @@ print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `accelerator
 simulated cycles, `torch_bert`, `torch_compile`, `torch_gradient` and `torch_integers`, which need
 torch, `engines`, which needs oneDNN, `wasm`, which needs Node and onnxruntime-web, `elsewhere` and
 `microcontrollers`, which count instructions in emulators, and `tuned` and `cost_model`, which take
-hours and minutes: they run when named, as does `cuda_kernels`, which counts what kernels of GPUs
-take.
+hours and minutes, and `cuda`, which needs an NVIDIA GPU: they run when named, as does
+`cuda_kernels`, which counts what kernels of GPUs take.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -31,6 +31,7 @@ from experiments.benchmarks import (
     cost_model,
     cost_ranks,
     cuda_kernels,
+    cuda_speed,
     data,
     decode,
     elsewhere,
@@ -89,7 +90,8 @@ NETWORKS = sorted(
     {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
 )
 NAMED = (
-    *("accelerator", "cost_model", "cuda_kernels", "elsewhere", "engines", "microcontrollers"),
+    *("accelerator", "cost_model", "cuda", "cuda_kernels", "elsewhere", "engines"),
+    "microcontrollers",
     "torch_bert",
     *("torch_compile", "torch_gradient", "torch_integers", "tuned", "wasm"),
 )
@@ -214,6 +216,8 @@ def main(
                 passed &= microcontrollers.run()
             elif name == "cost_model":
                 passed &= cost_ranks.run(logs) if logs else cost_model.run(quick, output)
+            elif name == "cuda":
+                passed &= cuda_speed.run(quick, dict(map(named_file, given)))
             elif name == "cuda_kernels":
                 passed &= cuda_kernels.run(output)
             elif name == "accelerator":

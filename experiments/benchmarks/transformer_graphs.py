@@ -62,6 +62,20 @@ class Graph:
         y = self.op("MatMul", x, self.normal(inputs, outputs, scale=scale * inputs**-0.5))
         return self.op("Add", self.normal(outputs, scale=0.1), y) if bias else y
 
+    def conv(
+        self, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
+        bias: bool = True, dilation: int = 1,
+    ) -> str:  # fmt: skip
+        """A convolution padded so that it keeps sizes (without strides), as after folding of batch
+        norm."""
+        taps = inputs // groups * kernel * kernel
+        weight = self.normal(outputs, inputs // groups, kernel, kernel, scale=(2 / taps) ** 0.5)
+        more = [self.normal(outputs, scale=0.1)] if bias else []
+        return self.op(
+            "Conv", x, weight, *more, kernel_shape=[kernel] * 2, strides=[stride] * 2,
+            pads=[dilation * (kernel // 2)] * 4, group=groups, dilations=[dilation] * 2,
+        )  # fmt: skip
+
     def layer_norm(self, x: str, width: int) -> str:
         """With gains near 1."""
         gain = self.const(self.rng.uniform(0.7, 1.3, width))

@@ -43,20 +43,6 @@ FORMATS = ("posit16_es1", "float8_e4m3fn")
 
 
 # ---- graphs --------------------------------------------------------------------------------------
-def _conv(
-    g: Graph, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
-    bias: bool = True,
-) -> str:  # fmt: skip
-    """A convolution padded by half its kernel, as after folding of batch norm."""
-    taps = inputs // groups * kernel * kernel
-    weight = g.normal(outputs, inputs // groups, kernel, kernel, scale=(2 / taps) ** 0.5)
-    more = [g.normal(outputs, scale=0.1)] if bias else []
-    return g.op(
-        "Conv", x, weight, *more, kernel_shape=[kernel] * 2, strides=[stride] * 2,
-        pads=[kernel // 2] * 4, group=groups,
-    )  # fmt: skip
-
-
 def _act(g: Graph, x: str, hard: bool) -> str:
     return g.op("HardSwish" if hard else "Relu", x)
 
@@ -64,19 +50,19 @@ def _act(g: Graph, x: str, hard: bool) -> str:
 def mobilenet_v3() -> bytes:
     """MobileNet-v3 large: `x`, float32 [1, 3, 224, 224]."""
     g, x, width = Graph(), "x", 16
-    x = _act(g, _conv(g, x, 3, width, 3, 2), True)
+    x = _act(g, g.conv(x, 3, width, 3, 2), True)
     for kernel, inner, outputs, squeeze, hard, stride in MOBILE:
-        y = x if inner == width else _act(g, _conv(g, x, width, inner, 1), hard)
-        y = _act(g, _conv(g, y, inner, inner, kernel, stride, inner), hard)
+        y = x if inner == width else _act(g, g.conv(x, width, inner, 1), hard)
+        y = _act(g, g.conv(y, inner, inner, kernel, stride, inner), hard)
         if squeeze:
             few = (inner // 4 + 7) // 8 * 8
-            z = g.op("Relu", _conv(g, g.op("GlobalAveragePool", y), inner, few, 1))
-            z = g.op("HardSigmoid", _conv(g, z, few, inner, 1), alpha=1 / 6, beta=0.5)
+            z = g.op("Relu", g.conv(g.op("GlobalAveragePool", y), inner, few, 1))
+            z = g.op("HardSigmoid", g.conv(z, few, inner, 1), alpha=1 / 6, beta=0.5)
             y = g.op("Mul", y, z)
-        y = _conv(g, y, inner, outputs, 1)
+        y = g.conv(y, inner, outputs, 1)
         x = g.op("Add", x, y) if stride == 1 and outputs == width else y
         width = outputs
-    x = g.op("GlobalAveragePool", _act(g, _conv(g, x, width, 960, 1), True))
+    x = g.op("GlobalAveragePool", _act(g, g.conv(x, width, 960, 1), True))
     x = _act(g, g.dense(g.op("Flatten", x), 960, 1280), True)
     return g.model({"x": np.zeros((1, 3, 224, 224), np.float32)}, g.dense(x, 1280, 1000))
 
@@ -97,7 +83,7 @@ def unet() -> bytes:
 
     def twice(x: str, inputs: int, outputs: int) -> str:
         for n in (inputs, outputs):
-            y = _conv(g, x, n, outputs, 3, bias=False)
+            y = g.conv(x, n, outputs, 3, bias=False)
             x = g.op("Relu", _group_norm(g, y, outputs))
         return x
 
@@ -114,7 +100,7 @@ def unet() -> bytes:
         )
         x = twice(g.op("Concat", skip, x, axis=1), 2 * channels, channels)
         width = channels
-    return g.model({"x": np.zeros((1, 3, 128, 128), np.float32)}, _conv(g, x, width, 2, 1))
+    return g.model({"x": np.zeros((1, 3, 128, 128), np.float32)}, g.conv(x, width, 2, 1))
 
 
 def deformable() -> bytes:
@@ -122,8 +108,8 @@ def deformable() -> bytes:
     [1, 32, 56, 56]."""
     g, x = Graph(), "x"
     for inputs, outputs in ((32, 64), (64, 64)):
-        offset = _conv(g, x, inputs, 18, 3)
-        mask = g.op("Sigmoid", _conv(g, x, inputs, 9, 3))
+        offset = g.conv(x, inputs, 18, 3)
+        mask = g.op("Sigmoid", g.conv(x, inputs, 9, 3))
         weight = g.normal(outputs, inputs, 3, 3, scale=(9 * inputs) ** -0.5)
         x = g.op(
             "DeformConv", x, weight, offset, g.normal(outputs, scale=0.1), mask,
