@@ -209,6 +209,7 @@ def test_what_is_not_handed_over_says_why(text: str, said: str) -> None:
 
 def test_sums_that_may_be_too_large_are_refused() -> None:
     """A bias and a sum that cancel beyond 2^24 would be off by more than a step."""
+    need_bytes("uint8")
     b = FunctionBuilder()
     x = b.param("x", (1, 70000), "uint8")
     w = b.const(np.full((1, 70000), 127, np.int8))

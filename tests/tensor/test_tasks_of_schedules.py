@@ -32,7 +32,7 @@ def convolution(n: int | Var, c: int, o: int, size: int, kernel: int = 1) -> Pri
     )  # fmt: skip
     out = b.compute("y", acc.shape, FLOAT32, lambda *i: acc[i] + FloatImm(1.0, FLOAT32))
     f = b.finish([out])
-    schedule_default(f, Target.parse("llvm -mcpu=x86-64-v4"), [w])
+    schedule_default(f, Target.anywhere("llvm -mcpu=x86-64-v4"), [w])
     return f
 
 
@@ -140,6 +140,6 @@ def test_a_last_block_by_itself_is_a_task_too() -> None:
     acc = b.reduce("mac", (1, 1000), FLOAT32, {"k": 64}, lambda i, j, k: x[i, k] * w[j, k], zero)
     out = b.compute("y", (1, 1000), FLOAT32, lambda i, j: acc[i, j] + FloatImm(1.0, FLOAT32))
     f = b.finish([out])
-    schedule_default(f, Target.parse("llvm -mcpu=x86-64-v4"), [w])
+    schedule_default(f, Target.anywhere("llvm -mcpu=x86-64-v4"), [w])
     extent, _ = parallel_tasks(f.body[-1])
     assert extent == 32  # 31 times two vectors of 16, and the last 8
