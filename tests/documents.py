@@ -27,6 +27,7 @@ VARYING = re.compile(
     r"""\d+\.\d{3}(?=\ )      # milliseconds: the only figures with three decimals
       | [\d.e-]+x\*?          # how many times as fast, with a star where the machine was busy
       | (?<=\ )-?\d+\.\d+$   # times, at the end of a line
+      | (?<=gptq\]\ ).*$      # of integers chosen by float32 sums: CPUs differ
       | (?<=about\ )\d+\ \w+  # an estimate of the time
       | (?<=\.html:\ )\d+     # the size of a page""",
     re.VERBOSE | re.MULTILINE,

@@ -33,7 +33,7 @@ SIZES = {
     "A number format": Size(0, 1),
     "A pass": Size(1, 2),
     "A target": Size(1, 1),
-    "A backend": Size(2, 17),
+    "A backend": Size(2, 15),
 }
 
 

@@ -29,6 +29,8 @@ def elsewhere(path: Path, x: NDArray[np.float32]) -> Logits:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    # On x86 without VNNI, sums of products of bytes saturate otherwise.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     outputs: Logits = session.run(None, {session.get_inputs()[0].name: x})[0]
     return outputs

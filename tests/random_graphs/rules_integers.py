@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.target.registry import Target
 from random_graphs.comparing import Difference
 from random_graphs.numbers_drawn import is_float
 from random_graphs.oracle import Array
-from random_graphs.recomputing import attribute, reduced_axes, reference_on, saturated, wrapped_sums
+from random_graphs.recomputing import (
+    agrees,
+    attribute,
+    reduced_axes,
+    reference_on,
+    saturated,
+    wrapped_sums,
+)
 from random_graphs.rule_book import of, operands, rule
 from random_graphs.tolerances import wide
+
+VNNI = not {"avx512vnni", "avxvnni"}.isdisjoint(Target.parse("llvm").enabled)
+PRODUCTS_OF_BYTES = (
+    *("MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"),
+    *("com.microsoft.QGemm", "com.microsoft.DynamicQuantizeLSTM"),
+)
 
 
 @rule("softmax of 256", "onnxruntime wraps a probability of 1, which is 256 of 256")
@@ -47,6 +61,15 @@ def saturated_sums(d: Difference) -> Array | bool:
         return False
     own = wrapped_sums(d)
     return own is not None and np.asarray(d.got == own)
+
+
+@rule("saturated products", "without VNNI, onnxruntime adds pairs of products of bytes in int16")
+def saturated_products(d: Difference) -> Array | bool:
+    """Checked: both agree where signed bytes have 7 bits, of which two products fit."""
+    signed = any(d.graph.arrays[r].dtype == np.int8 for r in d.node.reads)
+    if VNNI or not signed or not of(d, *PRODUCTS_OF_BYTES):
+        return False
+    return agrees(d, lambda a: a // 2 if a.dtype == np.int8 else a)
 
 
 @rule("remainders of 64 bits", "onnxruntime takes C's remainders of integers in float64")
