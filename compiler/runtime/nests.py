@@ -77,7 +77,7 @@ def on_builtin_dtypes(n: Nest) -> Nest:
     kind = kind_of(n.target.kind)
     if not kind.grid:
         refuse_grid(n.func, kind.name)
-    n.func, tables = lower_custom_dtypes(n.func, kind.lowerings)
+    n.func, tables = lower_custom_dtypes(n.func, kind.lowerings, kind.nan_signs)
     n.tables = tuple(tables)
     return n
 

@@ -24,6 +24,8 @@ class TargetKind:
         lowerings: the kind that lowering functions of datatypes are registered for.
         schedules: the machines that default schedules are made for (`compiler.scheduling.default`).
         grid: whether it has grids of threads.
+        nan_signs: whether an operation on NaN gives NaN of the sign of the first that is one; else
+            the sign is not known.
         anywhere: the CPU that code for machines elsewhere is made for, unless one is named; empty:
             this machine's.
     """
@@ -33,13 +35,14 @@ class TargetKind:
     schedules: str = "cpu"
     grid: bool = False
     anywhere: str = ""
+    nan_signs: bool = True
 
 
 _FIRST = (
     TargetKind("llvm"),
     TargetKind("c", anywhere="generic"),
     TargetKind(KIND),
-    TargetKind(cuda.KIND, schedules="cuda", grid=True),
+    TargetKind(cuda.KIND, schedules="cuda", grid=True, nan_signs=False),
 )
 _kinds = {k.name: k for k in _FIRST}
 

@@ -28,6 +28,7 @@ from compiler.tensor.expr import (
     call,
     let,
     maximum,
+    minimum,
     select,
 )
 from compiler.types.dtypes import DType
@@ -109,8 +110,8 @@ def slow_sums(fmt: Format) -> str:
     return f"{share:.2%} of products in lanes would be computed again, with all of their tile"
 
 
-def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
-    """a * b; None if there is no such expression for the format."""
+def product(fmt: Format, a: Expr, b: Expr, nan_signs: bool = True) -> Expr | None:
+    """a * b; None if there is no such expression for the format. `nan_signs`: see VectorDType."""
     if uniform(fmt) is not None:
         return _even(fmt, "Mul", a, b)
     found = plan(fmt)
@@ -123,6 +124,8 @@ def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
 
     def rounded(a: Expr, b: Expr) -> Expr:
         if vanishes and Fraction(2) ** entries.lift * fmt.minpos >= 1:
+            if not nan_signs:
+                return by_magnitude(a, b)
             return let(a * (b * -(2.0**entries.lift)), lambda at: at_least_minpos(a, b, at), "at")
         at = a * (b * 2.0**entries.lift) if entries.lift else a * b
         return let(at, lambda at: nearest(a, b, at), "at")
@@ -140,6 +143,24 @@ def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
         larger = maximum(*(call("bits", x, dtype=word) for x in (negated, least)))
         return c.value(larger) * -1.0
 
+    def by_magnitude(a: Expr, b: Expr) -> Expr:
+        """The same of magnitudes, among which NaN of either sign is the largest; then the sign, in
+        a product that an addition can be part of."""
+        word = DType("uint", c.integer.bits)
+
+        def bits(x: Expr) -> Expr:
+            return call("bits", x, dtype=word)
+
+        def larger(at: Expr) -> Expr:
+            r = let(entries.of(at, c), lambda big: call("fma", size_a, size_b, big) - big, "c")
+            least = minimum(bits(at), bits(c.number(float(fmt.minpos))))
+            return c.value(maximum(bits(r), least))
+
+        size_a, size_b = magnitude(a), magnitude(b)
+        size = let(size_a * (size_b * 2.0**entries.lift), larger, "at")
+        one_a, one_b = (with_sign(c.number(1.0), x) for x in (a, b))
+        return call("fma", size, one_a * one_b, c.number(0.0))
+
     def nearest(a: Expr, b: Expr, at: Expr) -> Expr:
         if exact and not entries.lift:
             r = entries.rounded(at, at, c)
@@ -154,8 +175,9 @@ def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
     return let(a, lambda a: let(b, lambda b: rounded(a, b), "b"), "a")
 
 
-def total(fmt: Format, a: Expr, b: Expr) -> Expr | None:
-    """a + b; None if there is no such expression for the format."""
+def total(fmt: Format, a: Expr, b: Expr, nan_signs: bool = True) -> Expr | None:
+    """a + b; None if there is no such expression for the format. It does not ask for the signs of
+    NaN."""
     if uniform(fmt) is not None:
         return _even(fmt, "Add", a, b)
     found = plan(fmt)
@@ -198,6 +220,6 @@ def _even(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
     return let(BinOp(op, a, b, a.dtype), rounded, "x")
 
 
-OPERATIONS: dict[str, Callable[[Format, Expr, Expr], Expr | None]] = {
+OPERATIONS: dict[str, Callable[[Format, Expr, Expr, bool], Expr | None]] = {
     "Add": total, "Mul": product,
 }  # fmt: skip

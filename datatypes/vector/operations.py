@@ -71,13 +71,16 @@ def results(fmt: Format, fn: str) -> Buffer:
     return table(f"{fmt.name}_{fn}_lanes", lane_array(fmt, codes))
 
 
-def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Expr | None:
+def operate(
+    fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False, nan_signs: bool = True
+) -> Expr | None:
     """Add Sub Mul Div Max Min, LT LE GT GE EQ NE of two lanes.
 
-    `unsure`: Add and Mul may give NaN instead, where the format has a cheaper way (`deferred`).
+    `unsure`: Add and Mul may give NaN instead, where the format has a cheaper way (`deferred`);
+    `nan_signs`: see VectorDType.
     """
     if unsure and op in deferred.OPERATIONS and fmt.rounding == "nearest":
-        found = deferred.OPERATIONS[op](fmt, a, b)
+        found = deferred.OPERATIONS[op](fmt, a, b, nan_signs)
         if found is not None:
             return found
     if op in COMPARISONS:
