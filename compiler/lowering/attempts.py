@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from compiler.tensor.expr import Buffer, Load
 from compiler.tensor.register_sums import in_memory, moved
-from compiler.tensor.stmt import Attempt, For, Stmt, Store, clone, walk_stmts
+from compiler.tensor.stmt import (
+    Attempt,
+    Barrier,
+    For,
+    Stmt,
+    Store,
+    accesses,
+    clone,
+    stores,
+    walk_stmts,
+)
 
 STEPS = 8
 """Fewest steps that are tried at once: to copy and to check takes a part of the time of one."""
@@ -21,10 +31,13 @@ STEPS = 8
 
 def in_parts(body: list[Stmt], sums: tuple[Buffer, ...]) -> list[Stmt] | None:
     """The statements of a group (see `register_sums`) with attempts in its loops; None if it has
-    no loop around others of `STEPS` steps, so that it is best tried as a whole."""
+    no loop around others of `STEPS` steps, so that it is best tried as a whole. Where threads wait
+    for each other in between, it cannot be: some of them would have to do all of it again."""
     starts = [s for s in body if _stores(s, sums, "") and not _stores(s, sums, "Add")]
     parts = _Parts(starts, sums)
     out = [parts.within(s) for s in body]
+    if not parts.found and any(isinstance(s, Barrier) for s, _, _ in walk_stmts(body)):
+        return [parts.part(s) for s in body]
     return out if parts.found else None
 
 
@@ -52,13 +65,20 @@ class _Parts:
     def attempt(self, s: Stmt) -> Attempt:
         tried = {b: replace(b, name=f"{b.name}.tried") for b in self.sums}
         again = {b: replace(b, name=f"{b.name}.again", scope="local", align=64) for b in self.sums}
+        stored = {x.buffer for x in stores([s]) if x.buffer not in self.sums}
+        # What a step loads into registers first.
+        loaded = {
+            b: replace(b, name=f"{b.name}.again", scope="local", align=64)
+            for b, *_ in accesses([s])
+            if b.scope == "register" and b in stored
+        }
         return Attempt(
             [*self.copies({b: (b, to) for b, to in tried.items()}), *moved([s], tried)],
             tuple(tried.values()),
             self.copies({b: (of, b) for b, of in tried.items()}),
             [
                 *self.copies({b: (b, to) for b, to in again.items()}),
-                *in_memory([s], again),
+                *in_memory([s], {**again, **loaded}),
                 *self.copies({b: (of, b) for b, of in again.items()}),
             ],
         )

@@ -7,10 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_grid_tiles import dense
+from grid_interpreter import interpreted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_gpu_formats import FORMATS
+from test_grid_consumers import convolution
+from test_grid_tiles import dense, tiled
 
 import compiler
 import datatypes
+from compiler.build import compile_program
+from compiler.codegen.ptx.assembler import assemble, assembler
+from compiler.errors import DtypelabError
+from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 
 SIMT, PTX = (f"cuda -arch=sm_80 -runner={name}" for name in ("simt", "ptx"))
@@ -45,6 +54,26 @@ def check(
     return exe
 
 
+@pytest.mark.parametrize("name", ["posit16_es1", "float8_e4m3fn"])
+def test_a_product_in_a_format_goes_by_tiles(name: str) -> None:
+    x, w = numbers((17, 27), 0.02), numbers((20, 27), 0.02)
+    assert tiled(check(dense("float32", 17, 20, 27), name, x, w))
+    assert not tiled(check(dense("float32", 3, 20, 27), name, x[:3], w))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("sums", SUMS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format(name: str, sums: str) -> None:
+    shapes = (9, 27), (12, 27)
+    x, w = (numbers(s, 0.05) for s in shapes)
+    try:
+        check(dense("float32", 9, 12, 27), name, x, w, sums=sums, target="llvm")
+    except DtypelabError as error:
+        pytest.skip(f"not on the CPU either: {error}")
+    check(dense("float32", 9, 12, 27), name, x, w, sums=sums)
+
+
 @pytest.mark.parametrize("runner", [SIMT, PTX])
 def test_products_that_no_lane_is_sure_of_are_done_again(runner: str) -> None:
     """Deferred expressions leave NaN, whose sign GPUs do not keep."""
@@ -52,3 +81,107 @@ def test_products_that_no_lane_is_sure_of_are_done_again(runner: str) -> None:
     signs, sizes = ([f(s) for s in shapes] for f in (numbers, lambda s: RNG.uniform(-26, 26, s)))
     x, w = (np.copysign(2.0**e, s).astype(np.float32) for e, s in zip(sizes, signs, strict=True))
     check(dense("float32", 9, 10, 9), "posit16_es1", x, w, target=runner)
+
+
+@pytest.mark.thorough
+@settings(max_examples=30, deadline=None)
+@given(
+    name=st.sampled_from(["posit16_es1", "posit8_es0", "bfloat16", "float8_e4m3fn", "fixed8_4"]),
+    sums=st.sampled_from(["sequential", "fma", "float22_e8m13"]),
+    m=st.integers(8, 70),
+    n=st.integers(8, 70),
+    k=st.integers(8, 70),
+    special=st.sampled_from([0.0, 0.02]),
+)
+def test_dense(name: str, sums: str, m: int, n: int, k: int, special: float) -> None:
+    x, w = numbers((m, k), special), numbers((n, k), special)
+    assert tiled(check(dense("float32", m, n, k), name, x, w, sums=sums))
+
+
+@pytest.mark.thorough
+@settings(max_examples=30, deadline=None)
+@given(
+    name=st.sampled_from(["posit16_es1", "posit8_es2", "bfloat16", "float8_e4m3fn"]),
+    sums=st.sampled_from(["sequential", "fma", "float22_e8m13"]),
+    size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
+    channels=st.tuples(st.integers(1, 9), st.sampled_from([8, 12, 33])),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 2),
+    pad=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+    groups=st.integers(1, 2),
+    special=st.sampled_from([0.0, 0.02]),
+)
+def test_convolutions(
+    name: str,
+    sums: str,
+    size: tuple[int, int],
+    channels: tuple[int, int],
+    kernel: int,
+    stride: int,
+    pad: int,
+    dilation: int,
+    groups: int,
+    special: float,
+) -> None:
+    """Of weights that are no constants, which may be no numbers where they meet the padding."""
+    if min(size) + 2 * pad < (kernel - 1) * dilation + 1:
+        return
+    x = (2, channels[0] * groups, *size)
+    w = (channels[1] * groups, channels[0], kernel, kernel)
+    attrs: dict[str, Any] = {
+        "padding": (pad,) * 4, "strides": (stride,) * 2, "dilation": (dilation,) * 2,
+    }  # fmt: skip
+    mod = convolution("float32", x, w, groups=groups, **attrs)
+    check(mod, name, numbers(x, special), numbers(w, special), sums=sums)
+
+
+@pytest.mark.parametrize("name", ["posit16_es1", "float8_e5m2"])
+def test_taps_in_the_padding_are_left_out(name: str) -> None:
+    """Not multiplied by zeros: weights there may be infinite or no numbers."""
+    x, w = (1, 3, 4, 5), (8, 3, 3, 3)
+    mod = convolution("float32", x, w, relu=False, padding=(1, 1, 1, 1))
+    weights = numbers(w)
+    weights[0, 0, 0, 0], weights[1, 1, 0, 0] = np.nan, np.inf
+    exe = check(mod, name, numbers(x), weights)
+    assert tiled(exe)
+    assert "for inside in" in str(exe.as_text())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["posit16_es1", "float8_e4m3fn", "lns8_3"])
+def test_batches_are_products_of_their_own(name: str) -> None:
+    b = FunctionBuilder()
+    x, w = numbers((3, 9, 17), 0.02), numbers((3, 17, 10), 0.02)
+    y = b.call("nn.batch_matmul", b.param("x", x.shape), b.param("w", w.shape))
+    assert tiled(check(IRModule({"main": b.finish(y)}), name, x, w))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["posit16_es1", "bfloat16", "float8_e4m3fn_sat"])
+@pytest.mark.parametrize("k", [8, 27, 70])
+def test_ptx(name: str, k: int) -> None:
+    x, w = numbers((9, k), 0.02), numbers((10, k), 0.02)
+    check(dense("float32", 9, 10, k), name, x, w, target=PTX)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["posit16_es1", "float8_e4m3fn"])
+def test_threads_share_without_races(name: str) -> None:
+    mod = datatypes.change_dtype(dense("float32", 9, 10, 27), "float32", name)
+    x, w = numbers((9, 27)), numbers((10, 27))
+    np.testing.assert_array_equal(interpreted(mod)(x, w), compiler.evaluate(mod, x, w))
+
+
+@pytest.mark.skipif(not assembler(), reason="ptxas (package nvidia-cuda-nvcc) is not installed")
+@pytest.mark.thorough
+@pytest.mark.parametrize("chip", ["sm_75", "sm_80", "sm_90", "sm_90a"])
+@pytest.mark.parametrize("name", ["posit16_es1", "posit8_es0", "bfloat16", "float8_e4m3fn"])
+def test_no_registers_are_spilled(name: str, chip: str) -> None:
+    for m in (256, 2048):
+        mod = datatypes.change_dtype(dense("float32", m, m, 512), "float32", name)
+        program = compile_program(mod, f"cuda -arch={chip}")
+        found = [x for k in program.kernels for x in assemble(k.code, chip)[0]]
+        assert max(x.shared for x in found) > 4 << 10  # the operands' tiles
+        assert all(x.spills == 0 for x in found)
+        assert all(x.registers <= 128 for x in found)

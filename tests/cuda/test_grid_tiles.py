@@ -20,6 +20,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.scheduling.grid import schedule_grids
 from compiler.scheduling.grids import tiles
+from compiler.scheduling.grids.steps import Step
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
@@ -61,8 +62,8 @@ def check(mod: IRModule, *shapes: tuple[int, ...], dtype: str = "float32") -> An
 
 def test_every_thread_of_a_tile_loads_something() -> None:
     for rows, columns in itertools.product(tiles.SIZES, tiles.SIZES):
-        for steps, wide in itertools.product((8, 27, 576), (False, True)):
-            t = tiles.tile_of(rows, columns, steps, wide)
+        for steps, words in itertools.product((8, 27, 576), (1, 2)):
+            t = tiles.tile_of(rows, columns, steps, Step(words=words))
             if tiles.FEWEST <= t.threads <= tiles.MOST:
                 assert rows * t.steps % t.threads == columns * t.steps % t.threads == 0
 

@@ -9,6 +9,7 @@ for each thread there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Buffer, Expr, Gather, Load, index_value
 from compiler.tensor.stmt import (
+    Attempt,
     Barrier,
     For,
     Intrin,
@@ -56,10 +58,11 @@ def _without(s: Stmt) -> Stmt:
     sizes = dict(zip("xyz", launch.threads, strict=True))
     if waits:
         each = tuple(Index.of(sizes[loop.kind[-1]]) for loop in threads)
+        short = _of_one_attempt(body)
         homes |= {
             b: replace(b, scope="local", shape=(*each, *b.shape), align=0)
             for b in used
-            if b.scope in _PRIVATE
+            if b.scope in _PRIVATE and b not in short
         }
     at = tuple(Index.of(loop.var) for loop in threads) if waits else ()
     plain = [_Elsewhere(homes, at, used).stmt(x) for x in _loops_of(body)]
@@ -69,6 +72,16 @@ def _without(s: Stmt) -> Stmt:
     if len(made) == 1:
         return made[0]
     return For(Var("block", 1), made)
+
+
+def _of_one_attempt(body: Sequence[Stmt]) -> set[Buffer]:
+    """What a thread holds within one attempt only: no barrier is in it, and what is watched there
+    must stay in registers."""
+    parts = [s for s, _, _ in walk_stmts(list(body)) if isinstance(s, Attempt)]
+    inside = Counter(b for s in parts for b, *_ in accesses([s]))
+    every = Counter(b for b, *_ in accesses(list(body)))
+    of = Counter(b for s in parts for b in {b for b, *_ in accesses([s])})
+    return {b for b, n in every.items() if inside[b] == n and of[b] == 1}
 
 
 def _waits(body: Sequence[Stmt]) -> bool:

@@ -36,7 +36,8 @@ from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import DType
 
 DTYPES = tuple(DType.parse(n) for n in ("float32", "float64", "int32", "int64"))
-"""What sums may be of: they are added up in registers one by one."""
+"""Built-in dtypes that sums may be of, beside every custom one: they are added up in registers one
+by one."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ class Product:
         sums: the loops of the sum, outermost first; their extents are constants.
         axes: where an element of the result is, by these loops.
         root: the outermost loop around the sum.
-        root: the outermost loop around the sum.
         dot: what multiplies words of four bytes, if the steps of the sum are words; the operands
             are bytes then.
+        guards: steps are done where these are 1, and left out where they are 0 or less, each by
+            the loops of one operand and of the sum.
     """
 
     store: Store
@@ -96,6 +98,14 @@ class Product:
     axes: tuple[Index, ...]
     root: For
     dot: Dot | None = None
+    guards: tuple[Index, ...] = ()
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether steps must be left out where there are none, as they may not be zeros: sums of
+        custom dtypes may round zeros, or have none of the sign that changes nothing, and what is
+        multiplied by them may be no number."""
+        return self.store.buffer.dtype.is_custom
 
     @property
     def steps(self) -> int:
@@ -124,7 +134,9 @@ def positions(loops: Sequence[For], number: IntLike) -> dict[Var, IntLike]:
 def product_of(s: Schedule, stage: str) -> Product | None:
     """What a stage multiplies; None: it is no product of matrices."""
     ((store, path, _), *more) = s.stage_stores(stage)
-    if more or store.init is None or not is_product(store) or store.buffer.dtype not in DTYPES:
+    if more or store.init is None or not is_product(store):
+        return None
+    if store.buffer.dtype not in DTYPES and not store.buffer.dtype.is_custom:
         return None
     rank = len(store.idx)
     axes, inner = path[:rank], path[rank:]
@@ -157,12 +169,15 @@ def _sides(
         return None
     operands = [value.a, value.b]
     own = [index_vars(x) for x in operands]
-    for guard in skipped:  # what is skipped adds zero
+    left_out = store.buffer.dtype.is_custom  # see `Product.leaves_out`; else it adds zero
+    for guard in skipped:
         needed = guard.extent.vars() & {f.var for f in axes}
         side = next((k for k in (0, 1) if needed <= own[k]), None)
         if side is None:
             return None
-        operands[side] = _zero_unless(guard.extent, operands[side])
+        operands[side] = (
+            _within(operands[side]) if left_out else _zero_unless(guard.extent, operands[side])
+        )
     rows, columns, both = list[For](), list[For](), list[For]()
     loops_of, m = _without_groups(axes, operands)
     operands = [subst(x, m) for x in operands]
@@ -178,7 +193,8 @@ def _sides(
     init = None if store.init is None else subst(store.init, m)
     begun = replace(store, init=init)
     at = tuple(Index.of(f.var).subst(m) for f in axes)
-    return Product(begun, reader, a, b, tuple(both), sums, at, axes[0])
+    guarding = tuple(f.extent.subst(m) for f in skipped) if left_out else ()
+    return Product(begun, reader, a, b, tuple(both), sums, at, axes[0], guards=guarding)
 
 
 def _without_groups(
@@ -215,6 +231,14 @@ def _divisors(e: Expr, f: For) -> list[int]:
 def _zero_unless(condition: Index, value: Expr) -> Expr:
     """A value where a condition is 1, else (0 or less) zero; what it reads stays inside its
     buffer."""
+    if isinstance(value, Cast):  # bytes stay bytes
+        return Cast(_zero_unless(condition, value.value), value.dtype)
+    holds = binary("NE", index_value(imax(condition, 0)), 0)
+    return select(holds, _within(value), const(0, value.dtype))
+
+
+def _within(value: Expr) -> Expr:
+    """A value of which each load stays inside its buffer."""
 
     def put(e: Expr) -> Expr | None:
         if not isinstance(e, Load):
@@ -222,10 +246,7 @@ def _zero_unless(condition: Index, value: Expr) -> Expr:
         idx = [_inside(i, n) for i, n in zip(e.idx, e.buffer.shape, strict=True)]
         return Load(e.buffer, tuple(idx))
 
-    if isinstance(value, Cast):  # bytes stay bytes
-        return Cast(_zero_unless(condition, value.value), value.dtype)
-    holds = binary("NE", index_value(imax(condition, 0)), 0)
-    return select(holds, rewrite(value, put), const(0, value.dtype))
+    return rewrite(value, put)
 
 
 def _inside(i: Index, n: Index) -> Index:

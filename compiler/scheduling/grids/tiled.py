@@ -8,7 +8,8 @@ registers; there are two parts of shared memory in turn, so that one barrier for
 
 The steps of a sum stay in their order. Beyond the edges of the result, threads load what is at the
 edge and store nothing; beyond the end of the sum, they multiply zeros, of which one is negative: a
-sum does not change by that, not even in its sign if it is zero.
+sum does not change by that, not even in its sign if it is zero. Sums of custom dtypes end where
+they end (see `Product.leaves_out`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from compiler.scheduling.grids.products import (
     product_of,
     total,
 )
+from compiler.scheduling.grids.steps import step_of
 from compiler.scheduling.grids.tiles import Tile, choose_tile
 from compiler.scheduling.grids.words import LANES, dot_store, in_words, lay_out
 from compiler.symbolic import Index, IntLike, Var, imax, imin
@@ -58,12 +60,14 @@ def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = (
     """Make grids of the products in a function that are large enough for tiles."""
     for stage in s.stages():
         p = product_of(s, stage) if stage in s.stages() else None
-        p = in_words(p, target) if p is not None else None
-        tile = choose_tile(p) if p is not None else None
-        if p is None or tile is None:
+        if p is None:
+            continue
+        p, update = in_words(p, target), contracted(p.store, target)
+        tile = choose_tile(p, step_of(p, update, target))
+        if tile is None:
             continue
         laid = lay_out(s, p, constants)
-        replace_nest(s, laid, TiledProduct(laid, tile, contracted(p.store, target)).grid())
+        replace_nest(s, laid, TiledProduct(laid, tile, update).grid())
 
 
 def replace_nest(s: Schedule, p: Product, grid: Stmt) -> None:
@@ -192,14 +196,14 @@ class TiledProduct:
         body = [*self._start(), *(s for x in parts for s in x.fetch(Index()))]
         if last == 0:
             body += [s for x in parts for s in x.share(Index())]
-            body += [Barrier(), *self._multiply(parts, Index())]
+            body += [Barrier(), *self._multiply(parts, Index(), Index())]
         else:
             part = Var("part", last + 1)
             more = Var("more", imin(1, last - part))
             turn = part % 2
             fetch = [s for x in parts for s in x.fetch(part + 1)]
             shared = [s for x in parts for s in x.share(turn)]
-            multiply = self._multiply(parts, turn)
+            multiply = self._multiply(parts, turn, Index.of(part))
             body.append(For(part, [*shared, Barrier(), For(more, fetch), *multiply]))
         body += self._finish()
         return For(self.block, [For(self.thread, body, "threadIdx.x")], "blockIdx.x")
@@ -228,13 +232,30 @@ class TiledProduct:
     def _at(self, i: IntLike, j: IntLike) -> Index:
         return Index.of(i) * self.columns.each + j
 
-    def _multiply(self, parts: Sequence[_Staged], turn: Index) -> list[Stmt]:
-        k = Var("k", self.t.steps)
-        (a, b) = parts
+    def _multiply(self, parts: Sequence[_Staged], turn: Index, part: Index) -> list[Stmt]:
+        t, p, (a, b) = self.t, self.p, parts
+        left = Index.of(min(t.steps, p.steps)) if p.steps <= t.steps else p.steps - part * t.steps
+        whole = not p.leaves_out or p.steps % t.steps == 0
+        k = Var("k", t.steps if whole else imin(t.steps, left))
         i, j = Var("i", self.rows.each), Var("j", self.columns.each)
-        mac = self._mac(a.own, i, b.own, j)
-        body = [*a.take(turn, k), *b.take(turn, k), _unrolled(i, [_unrolled(j, [mac])])]
-        return [_unrolled(k, body)]
+        mac = [self._mac(a.own, i, b.own, j)]
+        by_row, by_both = list[Index](), list[Index]()
+        for guard in p.guards:
+            column = bool(guard.vars() & {f.var for f in p.columns.axes})
+            at = self._step_at(guard, i, j, part * t.steps + k)
+            (by_both if column else by_row).append(at)
+        columns = _unrolled(j, _guarded(by_both, mac))
+        body = [*a.take(turn, k), *b.take(turn, k), _unrolled(i, _guarded(by_row, [columns]))]
+        unrolled = t.unrolled and k.extent is not None and k.extent.constant() is not None
+        return [For(k, body, "unroll" if unrolled else "serial")]
+
+    def _step_at(self, e: Index, i: Var, j: Var, step: Index) -> Index:
+        """An index over the loops of an element (i, j) of the thread, and of a step."""
+        m: dict[Var, IntLike] = {}
+        row, column = self.rows.at(self.rows.place(i)), self.columns.at(self.columns.place(j))
+        for at in self.everywhere(row, column, At(self.p.sums, step)):
+            m.update(positions(at.loops, at.number + at.lane))
+        return e.subst(m)
 
     def _mac(self, a: Buffer, i: Var, b: Buffer, j: Var) -> Stmt:
         at, dot = self._at(i, j), self.p.dot
@@ -355,6 +376,7 @@ class _Staged:
         clamped, ends = step, p.steps % steps != 0
         if ends:
             clamped = imin(step, p.steps - (n if self.along_sum else 1))
+        ends = ends and not p.leaves_out
         if self.along_sum:
             where = [self.part.at(place), At(p.sums, clamped, inner)]
         else:
@@ -405,6 +427,13 @@ def _neighbours(load: Load, part: _Part) -> bool:
         and even_step(load, [last]) == 1
         and last.extent.multiple_of(part.vector)
     )
+
+
+def _guarded(guards: Sequence[Index], body: list[Stmt]) -> list[Stmt]:
+    """Statements that are done if all of some indices are 1, and not if one is less."""
+    for guard in guards:
+        body = [For(Var("inside", guard), body)]
+    return body
 
 
 def _unrolled(v: Var, body: list[Stmt]) -> Stmt:

@@ -3,10 +3,11 @@ its instructions take."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product as pairs
 
 from compiler.scheduling.grids.products import Product
+from compiler.scheduling.grids.steps import BUILT_IN, WORD, Step
 from compiler.symbolic import Index, Var
 
 MULTIPROCESSORS = 108
@@ -19,15 +20,18 @@ SIZES = {128: 8, 64: 4, 32: 4, 16: 2, 8: 1}
 """Rows or columns of a tile -> those of a thread."""
 MOST, FEWEST = 256, 32
 """Threads of a block."""
-WORD = 4
-"""Bytes of a register."""
+REGISTERS = 64
+"""Of a thread, for sums."""
 WIDEST = 64
 """Rows or columns of a tile of numbers of two registers each."""
 FULL = 10
 """Steps that may be done for each eight that are needed."""
 MOST_STEPS, UNROLLED, HELD, SHARED = 64, 512, 16, 26 << 10
-"""Of a tile: steps, products of a thread in these, registers for the next part, and bytes of shared
-memory, of which the smallest chip has room for two blocks."""
+"""Of a tile: steps, products of a thread in these (or instructions of these that are unrolled),
+registers for the next part, and bytes of shared memory, of which the smallest chip has room for two
+blocks."""
+LOOP = 8
+"""Instructions of an iteration that is not unrolled."""
 BUSY = 2
 """Warps that keep a quarter of a multiprocessor busy."""
 
@@ -39,16 +43,24 @@ class Tile:
     Attributes:
         rows, columns: of the result.
         steps: of the sum, whose operands are in shared memory at once.
+        unrolled: whether a thread's instructions for all of these follow each other.
     """
 
     rows: int
     columns: int
     steps: int
+    unrolled: bool = field(default=True, kw_only=True)
 
     @property
     def each(self) -> tuple[int, int]:
         """Rows and columns of a thread."""
         return SIZES[self.rows], SIZES[self.columns]
+
+    @property
+    def products(self) -> int:
+        """Elements of a thread."""
+        rows, columns = self.each
+        return rows * columns
 
     @property
     def threads(self) -> int:
@@ -57,54 +69,56 @@ class Tile:
         return (self.rows // rows) * (self.columns // columns)
 
 
-def choose_tile(p: Product) -> Tile | None:
-    """The tile for a product; None: it is too small for tiles."""
+def choose_tile(p: Product, step: Step = BUILT_IN) -> Tile | None:
+    """The tile for a product whose sums take such steps; None: it is too small for tiles."""
     rows, columns, many = size_of(p)
     if min(rows, columns, p.steps) < LEAST:
         return None
     best: tuple[float, Tile] | None = None
-    wide = p.store.buffer.dtype.nbytes > WORD
     for r, c in pairs(SIZES, SIZES):
-        tile = tile_of(r, c, p.steps, wide)
-        if wide and max(r, c) > WIDEST:
+        tile = tile_of(r, c, p.steps, step)
+        if step.words > 1 and max(r, c) > WIDEST:
             continue
         if not FEWEST <= tile.threads <= MOST:
             continue
+        if tile.products * step.registers > REGISTERS:
+            continue
         blocks = -(-rows // r) * -(-columns // c) * many
-        time = _time(tile, blocks)
+        time = _time(tile, blocks, step)
         if best is None or time < best[0]:
             best = time, tile
     return None if best is None else best[1]
 
 
-def tile_of(rows: int, columns: int, whole: int, wide: bool = False) -> Tile:
-    """A tile of a sum of `whole` steps. `wide`: whether numbers take two registers.
+def tile_of(rows: int, columns: int, whole: int, step: Step = BUILT_IN) -> Tile:
+    """A tile of a sum of `whole` steps.
 
     Steps of the sum at once: more where a thread does little in one, since each part of the
     operands is waited for; as many as there are registers for the next part and shared memory, not
     many more than are needed, and so many that every thread loads something."""
     one = Tile(rows, columns, LEAST)
     steps = max(LEAST, one.threads // min(rows, columns))
-    nbytes = 2 * WORD if wide else WORD
     while steps < MOST_STEPS:
         more = 2 * steps
-        each = one.each[0] * one.each[1] * more
-        held = (rows + columns) * more // one.threads * (2 if wide else 1)
-        if each > UNROLLED or held > HELD or 2 * more * (rows + columns) * nbytes > SHARED:
+        held = (rows + columns) * more // one.threads * step.words
+        nbytes = 2 * more * (rows + columns) * WORD * step.words
+        if one.products * more > UNROLLED or held > HELD or nbytes > SHARED:
             break
         if -(-whole // more) * more > -(-whole // LEAST) * FULL:
             break
         steps = more
-    return Tile(rows, columns, steps)
+    long = one.products * steps * step.instructions > UNROLLED
+    return Tile(rows, columns, steps, unrolled=not long)
 
 
-def _time(t: Tile, blocks: int) -> float:
+def _time(t: Tile, blocks: int, step: Step) -> float:
     """Cycles of a step of the sum, in all."""
     rows, columns = t.each
     loads = (rows + columns) + 2 * (t.rows + t.columns) / t.threads
+    alone = rows * step.of_row + columns * step.of_column + (0 if t.unrolled else LOOP)
     warps = -(-t.threads // 32) * -(-blocks // MULTIPROCESSORS)
     at_once = min(4.0, warps / BUSY)
-    return warps * (rows * columns + loads) / at_once
+    return warps * (t.products * step.instructions + alone + loads) / at_once
 
 
 def size_of(p: Product) -> tuple[int, int, int]:

@@ -137,7 +137,7 @@ class WarpProduct(TiledProduct):
     def _staged(self, part: _Part) -> _Staged:
         return _Lines(self, part)
 
-    def _multiply(self, parts: Sequence[_Staged], turn: Index) -> list[Stmt]:
+    def _multiply(self, parts: Sequence[_Staged], turn: Index, part: Index) -> list[Stmt]:
         assert self.p.dot is not None
         it = self.p.dot.intrinsic
         m, n, depth = it.loops.values()
