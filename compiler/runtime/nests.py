@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.codegen.backend import Code, backend_of, refuse_grid
 from compiler.codegen.launches import grid_loops
+from compiler.codegen.shared_tables import share_tables
 from compiler.lowering.custom_dtypes import lower_custom_dtypes
 from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import schedule_for
@@ -68,7 +69,7 @@ def scheduled(n: Nest) -> Nest:
 
 
 def on_builtin_dtypes(n: Nest) -> Nest:
-    """Without custom datatypes.
+    """Without custom datatypes; the blocks of grids with tables of their own.
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target, or a loop is of a grid
@@ -79,6 +80,8 @@ def on_builtin_dtypes(n: Nest) -> Nest:
         refuse_grid(n.func, kind.name)
     n.func, tables = lower_custom_dtypes(n.func, kind.lowerings, kind.nan_signs)
     n.tables = tuple(tables)
+    if kind.grid:
+        n.func = share_tables(n.func)
     return n
 
 

@@ -18,9 +18,15 @@ import compiler
 import datatypes
 from compiler.build import compile_program
 from compiler.codegen.ptx.assembler import assemble, assembler
+from compiler.codegen.shared_tables import share_tables
 from compiler.errors import DtypelabError
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.symbolic import Index, Var, imin
+from compiler.tensor.expr import Buffer, Gather, Load, cast
+from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
+from compiler.types.dtypes import INT32, INT64
 
 SIMT, PTX = (f"cuda -arch=sm_80 -runner={name}" for name in ("simt", "ptx"))
 RNG = np.random.default_rng(0)
@@ -185,3 +191,58 @@ def test_no_registers_are_spilled(name: str, chip: str) -> None:
         assert max(x.shared for x in found) > 4 << 10  # the operands' tiles
         assert all(x.spills == 0 for x in found)
         assert all(x.registers <= 128 for x in found)
+
+
+# ---- tables ----------------------------------------------------------------------------------
+def table_kernel(lowering: str | None, name: str = "posit8_es0") -> Any:
+    x, w = numbers((16, 40), 0.02), numbers((16, 40), 0.02)
+    return check(dense("float32", 16, 16, 40), name, x, w, lowering=lowering)
+
+
+def test_small_tables_are_read_in_shared_memory() -> None:
+    text = str(table_kernel("vector", "posit16_es1").as_text())
+    assert "shared posit16_es1_sums_c_shared: float32[64]" in text
+    assert "= posit16_es1_sums_c.flat" not in text
+
+
+def test_large_tables_stay_where_they_are() -> None:
+    text = str(table_kernel("table").as_text())
+    assert "posit8_es0_mul.flat" in text
+    assert "posit8_es0_mul_shared" not in text
+
+
+def look_up(threads: Index, entries: int, reads: int) -> PrimFunc:
+    """Threads, in blocks of `threads`, each of which looks some entries of a table up."""
+    data = RNG.integers(0, 1000, entries).astype(np.int32)
+    table = Buffer("table", (Index.of(entries),), INT32, "constant", data=data)
+    x, y = (Buffer(name, (Index.of(100), Index.of(reads)), INT32) for name in "xy")
+    block, k = Var("block", 4), Var("k", reads)
+    thread = Var("thread", threads.subst({BLOCK: block}))
+    row = block * 32 + thread
+    value = Gather(table, cast(Load(x, (row, Index.of(k))), INT64))
+    node: Stmt = For(k, [Store("look", y, (row, Index.of(k)), value)])
+    node = For(block, [For(thread, [node], "threadIdx.x")], "blockIdx.x")
+    return PrimFunc("look_up", [x, y], 1, [node])
+
+
+BLOCK = Var("b", 4)
+
+
+@pytest.mark.parametrize("entries", [40, 64])
+def test_threads_without_work_copy_tables_too(entries: int) -> None:
+    """Of the last block, only 4 have any."""
+    f = look_up(imin(32, 100 - BLOCK * 32), entries, 32)
+    made = share_tables(f)
+    assert "table_shared" in str(made)
+    assert "barrier" in str(made)
+    x = RNG.integers(0, entries, (100, 32)).astype(np.int32)
+    got, want = np.zeros_like(x), np.zeros_like(x)
+    loop_nests.run(f, [x, want])
+    loop_nests.run(made, [x, got])
+    np.testing.assert_array_equal(got, want)
+    assert want.any()
+
+
+def test_tables_that_are_read_seldom_are_not_copied() -> None:
+    f = look_up(imin(32, 100 - BLOCK * 32), 40, 2)
+    assert "table_shared" not in str(share_tables(f))
