@@ -112,24 +112,24 @@ def _recoding(n: Expr) -> bool:
 
 
 def lower_custom_dtypes(
-    func: PrimFunc, target: str, nan_signs: bool = True
+    func: PrimFunc, target: str, keeps_nan: bool = True
 ) -> tuple[PrimFunc, list[Buffer]]:
     """(the same function on storage integers and lanes, the look-up tables it reads).
 
-    Reductions must have been decomposed. `target`, `nan_signs`: of what it is for, see
-    `TargetKind.lowerings` and `nan_signs`.
+    Reductions must have been decomposed. `target`, `keeps_nan`: of what it is for, see
+    `TargetKind.lowerings` and `keeps_nan`.
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
     """
-    lowered = _Lowering(target, nan_signs).run(func) if uses_custom(func) else func
+    lowered = _Lowering(target, keeps_nan).run(func) if uses_custom(func) else func
     tables = {b: None for b, *_ in accesses(lowered.body) if b.scope == "constant"}
     return lowered, list(tables)
 
 
 class _Lowering:
-    def __init__(self, target: str, nan_signs: bool):
-        self.target, self.nan_signs = target, nan_signs
+    def __init__(self, target: str, keeps_nan: bool):
+        self.target, self.keeps_nan = target, keeps_nan
         self.buffers: dict[Buffer, Buffer] = {}
         self.named: dict[LetVar, LetVar] = {}
 
@@ -266,7 +266,7 @@ class _Lowering:
         if not held.lane:
             return self.finish(self.called(kind, node, place), node, depth)
         late = deferred and isinstance(e, BinOp) and e.op in ("Add", "Mul")
-        return _on_lanes(_vector(kind, held).vector(node, late, self.nan_signs), node, held)
+        return _on_lanes(_vector(kind, held).vector(node, late, self.keeps_nan), node, held)
 
     def called(self, kind: CustomDType, node: Expr, place: Place | None = None) -> Expr:
         """What the datatype makes of an operation on codes, which rounds at `place`."""

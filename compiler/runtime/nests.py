@@ -78,7 +78,7 @@ def on_builtin_dtypes(n: Nest) -> Nest:
     kind = kind_of(n.target.kind)
     if not kind.grid:
         refuse_grid(n.func, kind.name)
-    n.func, tables = lower_custom_dtypes(n.func, kind.lowerings, kind.nan_signs)
+    n.func, tables = lower_custom_dtypes(n.func, kind.lowerings, kind.keeps_nan)
     n.tables = tuple(tables)
     if kind.grid:
         n.func = share_tables(n.func)

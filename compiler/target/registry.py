@@ -24,8 +24,8 @@ class TargetKind:
         lowerings: the kind that lowering functions of datatypes are registered for.
         schedules: the machines that default schedules are made for (`compiler.scheduling.default`).
         grid: whether it has grids of threads.
-        nan_signs: whether an operation on NaN gives NaN of the sign of the first that is one; else
-            the sign is not known.
+        keeps_nan: whether an operation on NaN gives the sign and the bits of the first operand that
+            is NaN; else it may be any NaN, such as the one with all bits set.
         anywhere: the CPU that code for machines elsewhere is made for, unless one is named; empty:
             this machine's.
     """
@@ -35,14 +35,14 @@ class TargetKind:
     schedules: str = "cpu"
     grid: bool = False
     anywhere: str = ""
-    nan_signs: bool = True
+    keeps_nan: bool = True
 
 
 _FIRST = (
     TargetKind("llvm"),
     TargetKind("c", anywhere="generic"),
     TargetKind(KIND),
-    TargetKind(cuda.KIND, schedules="cuda", grid=True, nan_signs=False),
+    TargetKind(cuda.KIND, schedules="cuda", grid=True, keeps_nan=False),
 )
 _kinds = {k.name: k for k in _FIRST}
 

@@ -52,14 +52,14 @@ class VectorDType(LoweredDType, Protocol):
         "because"; empty where they are not."""
         ...
 
-    def vector(self, node: Expr, deferred: bool, nan_signs: bool = True) -> Expr:
+    def vector(self, node: Expr, deferred: bool, keeps_nan: bool = True) -> Expr:
         """One scalar operation (BinOp, Cast, Call) on lanes.
 
         Args:
             node: the operation, with the custom dtype in it.
             deferred: Add and Mul in a sum may be cheaper and give NaN where they are not sure of
                 the result, as long as the NaN stays; such a sum is done again without `deferred`.
-            nan_signs: whether the sign of a NaN that goes through an operation is known.
+            keeps_nan: whether operations keep the sign and the bits of NaN, see `TargetKind`.
         """
         ...
 

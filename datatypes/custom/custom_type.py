@@ -190,7 +190,7 @@ class RegisteredType:
 
         return "" if self.lanes(dtype) is None else slow_sums(self._format(dtype))
 
-    def vector(self, node: Expr, deferred: bool, nan_signs: bool = True) -> Expr:
+    def vector(self, node: Expr, deferred: bool, keeps_nan: bool = True) -> Expr:
         """See VectorDType.
 
         Raises:
@@ -199,7 +199,7 @@ class RegisteredType:
         from datatypes import vector
 
         assert self.fmt is not None
-        lowered = vector.lower(self.fmt, node, deferred, nan_signs)
+        lowered = vector.lower(self.fmt, node, deferred, keeps_nan)
         if lowered is None:
             raise LoweringError(f"{node!r} has no vector lowering; build with the library lowering")
         return lowered

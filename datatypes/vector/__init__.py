@@ -33,7 +33,7 @@ from datatypes.vector.operations import (
 )
 
 
-def lower(fmt: Format, node: Expr, deferred: bool = False, nan_signs: bool = True) -> Expr | None:
+def lower(fmt: Format, node: Expr, deferred: bool = False, keeps_nan: bool = True) -> Expr | None:
     """One operation (BinOp, Cast, Call or FloatImm) whose custom operands are `Lane`, as an
     expression of lanes; None if the format has no such operation.
 
@@ -42,7 +42,7 @@ def lower(fmt: Format, node: Expr, deferred: bool = False, nan_signs: bool = Tru
         node: the operation.
         deferred: Add and Mul may give NaN where they are not sure of the result, and a zero of
             either sign.
-        nan_signs: see VectorDType.
+        keeps_nan: see VectorDType.
     """
     if isinstance(node, FloatImm):
         return constant(fmt, node.value)
@@ -57,7 +57,7 @@ def lower(fmt: Format, node: Expr, deferred: bool = False, nan_signs: bool = Tru
     if isinstance(node, Call) and len(node.args) == 1:
         return function(fmt, node.fn, _lane(node.args[0]))
     if isinstance(node, BinOp):
-        return operate(fmt, node.op, _lane(node.a), _lane(node.b), deferred, nan_signs)
+        return operate(fmt, node.op, _lane(node.a), _lane(node.b), deferred, keeps_nan)
     return None
 
 

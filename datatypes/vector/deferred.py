@@ -110,10 +110,10 @@ def slow_sums(fmt: Format) -> str:
     return f"{share:.2%} of products in lanes would be computed again, with all of their tile"
 
 
-def product(fmt: Format, a: Expr, b: Expr, nan_signs: bool = True) -> Expr | None:
-    """a * b; None if there is no such expression for the format. `nan_signs`: see VectorDType."""
+def product(fmt: Format, a: Expr, b: Expr, keeps_nan: bool = True) -> Expr | None:
+    """a * b; None if there is no such expression for the format. `keeps_nan`: see VectorDType."""
     if uniform(fmt) is not None:
-        return _even(fmt, "Mul", a, b)
+        return _even(fmt, "Mul", a, b, keeps_nan)
     found = plan(fmt)
     if found is None:
         return None
@@ -124,7 +124,7 @@ def product(fmt: Format, a: Expr, b: Expr, nan_signs: bool = True) -> Expr | Non
 
     def rounded(a: Expr, b: Expr) -> Expr:
         if vanishes and Fraction(2) ** entries.lift * fmt.minpos >= 1:
-            if not nan_signs:
+            if not keeps_nan:
                 return by_magnitude(a, b)
             return let(a * (b * -(2.0**entries.lift)), lambda at: at_least_minpos(a, b, at), "at")
         at = a * (b * 2.0**entries.lift) if entries.lift else a * b
@@ -175,11 +175,10 @@ def product(fmt: Format, a: Expr, b: Expr, nan_signs: bool = True) -> Expr | Non
     return let(a, lambda a: let(b, lambda b: rounded(a, b), "b"), "a")
 
 
-def total(fmt: Format, a: Expr, b: Expr, nan_signs: bool = True) -> Expr | None:
-    """a + b; None if there is no such expression for the format. It does not ask for the signs of
-    NaN."""
+def total(fmt: Format, a: Expr, b: Expr, keeps_nan: bool = True) -> Expr | None:
+    """a + b; None if there is no such expression for the format. `keeps_nan`: see VectorDType."""
     if uniform(fmt) is not None:
-        return _even(fmt, "Add", a, b)
+        return _even(fmt, "Add", a, b, keeps_nan)
     found = plan(fmt)
     if found is None:
         return None
@@ -197,8 +196,9 @@ def _plus(a: Expr, b: Expr) -> Expr:
     return BinOp("Add", a, b, a.dtype)
 
 
-def _even(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
-    """a op b in a format of even precision: too large results are NaN, or saturate."""
+def _even(fmt: Format, op: str, a: Expr, b: Expr, keeps_nan: bool) -> Expr | None:
+    """a op b in a format of even precision: too large results are NaN, or saturate. Short floats
+    are rounded in integers, unless NaN would not stay NaN there."""
     choice, spacing = chosen(fmt), uniform(fmt)
     assert spacing is not None
     c = choice.lane
@@ -207,13 +207,14 @@ def _even(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
             return clamped(fmt, BinOp(op, a, b, a.dtype))
         big = even_c(fmt, spacing, a)
         return clamped(fmt, call("fma", a, b, big) - big)
-    if choice.arithmetic != c or is_short_single(fmt):
+    short = is_short_single(fmt)
+    if choice.arithmetic != c or (short and keeps_nan):
         return None
 
     def rounded(x: Expr) -> Expr:
         inside = clamped(fmt, x)
         r = let(even_c(fmt, spacing, inside), lambda big: (inside + big) - big, "c")
-        if fmt.overflow == "saturate":
+        if fmt.overflow == "saturate" or short:  # C is infinite long before numbers are
             return r
         return select(magnitude(x) > largest_kept(fmt, c), c.number(math.nan), r)
 

@@ -29,7 +29,7 @@ from datatypes.builtin import decoding, functions, through_float64
 from datatypes.formats import Format, as_float, decode, value_table
 from datatypes.vector import deferred
 from datatypes.vector.carrier import is_nan, narrowed_to_odd, rounded_to_odd
-from datatypes.vector.choice import chosen
+from datatypes.vector.choice import chosen, is_short_single
 from datatypes.vector.rounding import products_in_single, rounded, rounds_in_single
 
 Array = npt.NDArray[Any]
@@ -72,15 +72,15 @@ def results(fmt: Format, fn: str) -> Buffer:
 
 
 def operate(
-    fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False, nan_signs: bool = True
+    fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False, keeps_nan: bool = True
 ) -> Expr | None:
     """Add Sub Mul Div Max Min, LT LE GT GE EQ NE of two lanes.
 
     `unsure`: Add and Mul may give NaN instead, where the format has a cheaper way (`deferred`);
-    `nan_signs`: see VectorDType.
+    `keeps_nan`: see VectorDType.
     """
     if unsure and op in deferred.OPERATIONS and fmt.rounding == "nearest":
-        found = deferred.OPERATIONS[op](fmt, a, b, nan_signs)
+        found = deferred.OPERATIONS[op](fmt, a, b, keeps_nan)
         if found is not None:
             return found
     if op in COMPARISONS:
@@ -97,7 +97,8 @@ def operate(
     result = to_odd(op, a, b, fmt.has_inf) if choice.odd else BinOp(op, a, b, wide)
     if rounds_in_single(fmt):
         result = narrowed_to_odd(result, anywhere=op == "Div" or not products_in_single(fmt))
-    return cast(rounded(fmt, result, outside=op == "Div"), choice.lane.dtype)
+    outside = op == "Div" or (is_short_single(fmt) and not keeps_nan)  # NaN must stay so
+    return cast(rounded(fmt, result, outside), choice.lane.dtype)
 
 
 def multiply_add(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:

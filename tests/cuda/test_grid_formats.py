@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gpu_formats import FORMATS
 from test_grid_consumers import convolution
-from test_grid_tiles import dense, tiled
+from test_grid_tiles import MATMUL, dense, tiled
 
 import compiler
 import datatypes
@@ -23,8 +23,14 @@ from compiler.errors import DtypelabError
 from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.scheduling import Schedule
+from compiler.scheduling.grids.products import product_of
+from compiler.scheduling.grids.steps import BUILT_IN, step_of
+from compiler.scheduling.grids.tiles import REGISTERS, choose_tile
 from compiler.symbolic import Index, Var, imin
+from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Gather, Load, cast
+from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 from compiler.types.dtypes import INT32, INT64
 
@@ -81,12 +87,14 @@ def test_every_format(name: str, sums: str) -> None:
 
 
 @pytest.mark.parametrize("runner", [SIMT, PTX])
-def test_products_that_no_lane_is_sure_of_are_done_again(runner: str) -> None:
-    """Deferred expressions leave NaN, whose sign GPUs do not keep."""
+@pytest.mark.parametrize("name", ["posit16_es1", "bfloat16"])
+def test_nan_stays_nan_without_its_sign_and_bits(name: str, runner: str) -> None:
+    """GPUs give one NaN: that of a number, and that of lanes that are not sure of a product."""
     shapes = (9, 9), (10, 9)
     signs, sizes = ([f(s) for s in shapes] for f in (numbers, lambda s: RNG.uniform(-26, 26, s)))
     x, w = (np.copysign(2.0**e, s).astype(np.float32) for e, s in zip(sizes, signs, strict=True))
-    check(dense("float32", 9, 10, 9), "posit16_es1", x, w, target=runner)
+    x[0, 0] = np.nan
+    check(dense("float32", 9, 10, 9), name, x, w, target=runner)
 
 
 @pytest.mark.thorough
@@ -159,13 +167,21 @@ def test_taps_in_the_padding_are_left_out(name: str) -> None:
 def test_batches_are_products_of_their_own(name: str) -> None:
     b = FunctionBuilder()
     x, w = numbers((3, 9, 17), 0.02), numbers((3, 17, 10), 0.02)
-    y = b.call("nn.batch_matmul", b.param("x", x.shape), b.param("w", w.shape))
+    y = b.call("nn.matmul", b.param("x", x.shape), b.param("w", w.shape))
     assert tiled(check(IRModule({"main": b.finish(y)}), name, x, w))
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("name", [n for n in FORMATS if n != "float8_e8m0fnu"])
+@pytest.mark.parametrize("sums", ["sequential", pytest.param("fma", marks=pytest.mark.slow)])
+def test_every_format_in_ptx(name: str, sums: str) -> None:
+    x, w = numbers((9, 27), 0.03), numbers((10, 27), 0.03)
+    check(dense("float32", 9, 10, 27), name, x, w, sums=sums, target=PTX)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["posit16_es1", "bfloat16", "float8_e4m3fn_sat"])
-@pytest.mark.parametrize("k", [8, 27, 70])
+@pytest.mark.parametrize("k", [8, 70])
 def test_ptx(name: str, k: int) -> None:
     x, w = numbers((9, k), 0.02), numbers((10, k), 0.02)
     check(dense("float32", 9, 10, k), name, x, w, target=PTX)
@@ -191,6 +207,45 @@ def test_no_registers_are_spilled(name: str, chip: str) -> None:
         assert max(x.shared for x in found) > 4 << 10  # the operands' tiles
         assert all(x.spills == 0 for x in found)
         assert all(x.registers <= 128 for x in found)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "kernels"), [("float8_e4m3fn", 1), ("posit16_es1", 9)])
+def test_exact_sums_are_products_of_parts_by_tiles(name: str, kernels: int) -> None:
+    x, w = numbers((9, 27), 0.02), numbers((10, 27), 0.02)
+    b = FunctionBuilder()
+    y = b.call("nn.dense", b.param("x", x.shape), b.param("w", w.shape))
+    text = str(check(IRModule({"main": b.finish(y)}), name, x, w, sums="exact").as_text())
+    assert text.count("shared rows_shared: float") == text.count("blockIdx.x for") - copies(text)
+    assert text.count("shared rows_shared: float") == kernels
+
+
+def copies(text: str) -> int:
+    """Kernels that sum nothing up."""
+    return sum("mac" not in part for part in text.split("primfunc @")[1:])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "update", "copies"),
+    [
+        ("float32", "Add", 1),
+        ("custom[posit16_es1]16:float32", "Add", 2),
+        ("custom[posit16_es1]16:float32", "Fma", 1),
+        ("custom[float8_e4m3fn]8:table", "Add", 1),
+    ],
+)
+def test_what_a_step_takes(dtype: str, update: str, copies: int) -> None:
+    """Two copies of a sum, where steps may have to be done again."""
+    zero, least = f"{dtype}(0.0)", f"{dtype}(-4.0)"
+    text = MATMUL.format(dtype=dtype, b=1, m=9, n=9, k=9, zero=zero, least=least)
+    p = product_of(Schedule(parse_primfunc(text)), "mac")
+    assert p is not None
+    step = step_of(p, update, Target.parse("cuda"))
+    assert (step.words, step.copies) == (1, copies)
+    assert (step == BUILT_IN) == (dtype == "float32")
+    tile = choose_tile(p, step)
+    assert tile is not None
+    assert tile.products * step.registers <= REGISTERS
 
 
 # ---- tables ----------------------------------------------------------------------------------

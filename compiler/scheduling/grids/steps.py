@@ -69,7 +69,7 @@ def step_of(p: Product, update: str, target: Target) -> Step:
     if not p.store.buffer.dtype.is_custom:
         return Step(words=words)
     kind = kind_of(target.kind)
-    body = lower_custom_dtypes(_short(p, update), kind.lowerings, kind.nan_signs)[0].body
+    body = lower_custom_dtypes(_short(p, update), kind.lowerings, kind.keeps_nan)[0].body
     copies = 2 if any(isinstance(s, Attempt) for s, _, _ in walk_stmts(body)) else 1
     (first, *_) = (
         s for s, _, _ in walk_stmts(body) if isinstance(s, Store) and s.stage == p.store.stage
