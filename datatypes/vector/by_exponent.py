@@ -123,6 +123,15 @@ def for_products(name: str, magic: Numbers, c: Carrier) -> Entries:
     return found or _whole(name, magic, c)
 
 
+def for_magnitudes(name: str, magic: Numbers, c: Carrier) -> Entries:
+    """The table for products that are not negative: where `for_products` moves them into a small
+    one, an entry for every exponent of float32 instead, since a position there needs no bounds."""
+    found = for_products(name, magic, c)
+    if c != SINGLE or not isinstance(found, Binade) or not found.lift:
+        return found
+    return Binade(_table(f"{name}_all", magic, c, 2 * c.bias + 2, found.lift), found.lift)
+
+
 def scaled(name: str, magic: dict[int, Scaled | None], c: Carrier) -> Binade | None:
     """Small tables of C and of factors, if they tell all exponents apart."""
     size = next((n for n in (8, 16, 32) if len(magic) <= n), 0)

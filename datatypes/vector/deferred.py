@@ -34,7 +34,14 @@ from compiler.tensor.expr import (
 from compiler.types.dtypes import DType
 from datatypes.formats import Format
 from datatypes.formats.fixed import FixedCode
-from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums, scaled
+from datatypes.vector.by_exponent import (
+    Binade,
+    Entries,
+    for_magnitudes,
+    for_products,
+    for_sums,
+    scaled,
+)
 from datatypes.vector.carrier import magnitude, with_sign
 from datatypes.vector.choice import chosen, is_short_single, significant_bits
 from datatypes.vector.magic import (
@@ -54,11 +61,12 @@ _TILE = 1 << 17
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How the products and sums of a format are rounded at least cost. `unsure`: exponents of
-    products that are NaN."""
+    products that are NaN; `magnitudes`: of products that are not negative."""
 
     products: Entries
     sums: Entries
     unsure: frozenset[int]
+    magnitudes: Entries
 
 
 @lru_cache(maxsize=256)
@@ -82,9 +90,10 @@ def plan(fmt: Format) -> Plan | None:
     if fmt.underflow == "minpos" and 2 * significant_bits(fmt) <= c.significant:
         exact = scaled(name, {e: scaled_magic(fmt, e) for e in exponents[1:]}, c)
         if exact is not None:
-            return Plan(exact, sum_entries, unsure)
+            return Plan(exact, sum_entries, unsure, exact)
     products = {e: product_magic(fmt, e) for e in exponents}
-    return Plan(for_products(name, products, c), sum_entries, unsure)
+    one, other = (of(name, products, c) for of in (for_products, for_magnitudes))
+    return Plan(one, sum_entries, unsure, other)
 
 
 @lru_cache(maxsize=256)
@@ -152,7 +161,8 @@ def product(fmt: Format, a: Expr, b: Expr, keeps_nan: bool = True) -> Expr | Non
             return call("bits", x, dtype=word)
 
         def larger(at: Expr) -> Expr:
-            r = let(entries.of(at, c), lambda big: call("fma", size_a, size_b, big) - big, "c")
+            big = found.magnitudes.of(at, c)
+            r = let(big, lambda big: call("fma", size_a, size_b, big) - big, "c")
             least = minimum(bits(at), bits(c.number(float(fmt.minpos))))
             return c.value(maximum(bits(r), least))
 

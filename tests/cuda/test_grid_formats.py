@@ -98,6 +98,19 @@ def test_nan_stays_nan_without_its_sign_and_bits(name: str, runner: str) -> None
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("zeros", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2", "posit8_es2", "bfloat16"])
+def test_numbers_of_all_sizes(name: str, zeros: float) -> None:
+    """Few terms other than zero: sums of products that are tiny, or huge."""
+    shapes = (90, 9), (80, 9)
+    x, w = (
+        np.copysign(2.0 ** RNG.uniform(-30, 30, s), numbers(s)) * (RNG.random(s) >= zeros)
+        for s in shapes
+    )
+    check(dense("float32", 90, 80, 9), name, x.astype(np.float32), w.astype(np.float32))
+
+
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(
     name=st.sampled_from(["posit16_es1", "posit8_es0", "bfloat16", "float8_e4m3fn", "fixed8_4"]),
