@@ -53,14 +53,15 @@ def _shared(s: Stmt) -> Stmt:
     count = math.prod(launch.threads)
     body = loops[-1].body
     homes = _chosen(body, count)
-    if not homes:
-        return s
-    # All threads of the block must copy and wait, also where fewer than the most have work.
     sizes = dict(zip("xyz", launch.threads, strict=True))
+    varies = any(x.extent != sizes[x.kind[-1]] for x in threads)
+    if not homes or (varies and any(isinstance(x, Barrier) for x, _, _ in walk_stmts(body))):
+        return s  # threads that wait for others must all do it: see the backends
+    # All threads of the block must copy and wait, also where fewer than the most have work.
     whole = {x.var: Var(x.var.name, sizes[x.kind[-1]]) for x in threads}
     copy = _Homes(homes, whole)
     work = copy.body(body)
-    for x in threads:
+    for x in reversed(threads):
         if x.extent != sizes[x.kind[-1]]:
             left = imin(imax(x.extent.subst(copy.vars) - whole[x.var], 0), 1)
             work = [For(Var("inside", left), work)]

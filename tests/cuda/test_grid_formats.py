@@ -17,9 +17,10 @@ from test_grid_tiles import MATMUL, dense, tiled
 import compiler
 import datatypes
 from compiler.build import compile_program
+from compiler.codegen.backend import backend_of
 from compiler.codegen.ptx.assembler import assemble, assembler
 from compiler.codegen.shared_tables import share_tables
-from compiler.errors import DtypelabError
+from compiler.errors import DtypelabError, LoweringError
 from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -31,7 +32,7 @@ from compiler.symbolic import Index, Var, imin
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Gather, Load, cast
 from compiler.tensor.parser import parse_primfunc
-from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import Barrier, For, PrimFunc, Stmt, Store, accesses
 from compiler.types.dtypes import INT32, INT64
 
 SIMT, PTX = (f"cuda -arch=sm_80 -runner={name}" for name in ("simt", "ptx"))
@@ -309,6 +310,21 @@ def test_threads_without_work_copy_tables_too(entries: int) -> None:
     loop_nests.run(made, [x, got])
     np.testing.assert_array_equal(got, want)
     assert want.any()
+
+
+def test_loops_that_wait_for_threads_without_work_stay() -> None:
+    """Backends refuse them."""
+    f = look_up(imin(32, 100 - BLOCK * 32), 40, 32)
+    (block,) = f.body
+    assert isinstance(block, For)
+    (thread,) = block.body
+    assert isinstance(thread, For)
+    thread.body.append(Barrier())
+    assert "table_shared" not in str(share_tables(f))
+    target = Target.parse("cuda")
+    tables = [b for b, *_ in accesses(f.body) if b.scope == "constant"]
+    with pytest.raises(LoweringError, match="barriers, and an extent that varies"):
+        backend_of(target).kernel(share_tables(f), tables, target)
 
 
 def test_tables_that_are_read_seldom_are_not_copied() -> None:
