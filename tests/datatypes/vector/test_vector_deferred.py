@@ -33,10 +33,12 @@ FAST = [
 """Formats in which sums of ordinary products are sure."""
 
 
-def check(fmt: Format, op: str, a: Array, b: Array, target: str = "llvm") -> float:
+def check(
+    fmt: Format, op: str, a: Array, b: Array, target: str = "llvm", keeps_nan: bool = True
+) -> float:
     """That every result is right or NaN; the share of NaN among results that are numbers."""
     x, y = vector.lane_array(fmt, a), vector.lane_array(fmt, b)
-    out = binary_kernel(fmt.name, op, True, target)(x, y)
+    out = binary_kernel(fmt.name, op, True, target, keeps_nan)(x, y)
     want = oracle.apply(fmt, op, a, b)
     unsure = np.isnan(out)
     wrong = (out != vector.lane_array(fmt, want)) & ~unsure
@@ -59,6 +61,25 @@ def test_all_pairs_of_short_formats(name: str, op: str) -> None:
 @pytest.mark.parametrize("name", [*MEDIUM, *WIDE])
 def test_pairs_of_longer_formats(name: str, op: str) -> None:
     check(get(name), op, *some_pairs(get(name), 50_000))
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("name", ["posit16_es1", "posit10_es1", "posit32_es2", "bfloat16"])
+def test_expressions_that_do_not_ask_for_the_bits_of_nan(name: str, op: str) -> None:
+    """As on GPUs. NaN of every sign and payload is NaN to them."""
+    fmt = get(name)
+    pairs = all_pairs(fmt) if fmt.nbits <= 10 else some_pairs(fmt, 50_000)
+    assert check(fmt, op, *pairs, keeps_nan=False) < 0.45
+    lanes = vector.lane_array(fmt, pairs[0][:8])
+    kinds = {4: (np.uint32, (0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000)), 8: (np.uint64, (2**64 - 1,))}
+    word, patterns = kinds[lanes.itemsize]
+    for bits in patterns:
+        nan = np.full_like(lanes, 0)
+        nan.view(word)[:] = bits
+        for deferred in (True, False):
+            kernel = binary_kernel(name, op, deferred, "llvm", False)
+            assert np.isnan(kernel(nan, lanes)).all()
+            assert np.isnan(kernel(lanes, nan)).all()
 
 
 @pytest.mark.slow

@@ -29,21 +29,23 @@ def lane_of(fmt: Format) -> DType:
     return choice.lane.dtype
 
 
-def lowered(fmt: Format, node: Expr, deferred: bool = False) -> Expr:
-    found = vector.lower(fmt, node, deferred)
+def lowered(fmt: Format, node: Expr, deferred: bool = False, keeps_nan: bool = True) -> Expr:
+    found = vector.lower(fmt, node, deferred, keeps_nan)
     assert found is not None
     return found
 
 
 @lru_cache(maxsize=2048)
-def binary_kernel(name: str, op: str, deferred: bool, target: str) -> Elementwise:
+def binary_kernel(
+    name: str, op: str, deferred: bool, target: str, keeps_nan: bool = True
+) -> Elementwise:
     """Lanes, lanes -> lanes (or bools)."""
     fmt = get(name)
     lane, dtype = lane_of(fmt), dtype_of(fmt)
     result = BOOL if op in COMPARISONS else dtype
 
     def body(a: Expr, b: Expr) -> Expr:
-        return lowered(fmt, BinOp(op, Lane(a, dtype), Lane(b, dtype), result), deferred)
+        return lowered(fmt, BinOp(op, Lane(a, dtype), Lane(b, dtype), result), deferred, keeps_nan)
 
     stored = BOOL if op in COMPARISONS else lane
     return compile_elementwise(op.lower(), [lane, lane], stored, body, target)
