@@ -6,6 +6,9 @@ rows and columns need, from registers. While it does, what the next steps need i
 registers; there are two parts of shared memory in turn, so that one barrier for each part does.
 (Volkov and Demmel, Benchmarking GPUs to Tune Dense Linear Algebra, 2008; NVIDIA, CUTLASS.)
 
+Where chips copy to shared memory without waiting, an operand that is loaded as it is goes through
+no registers, and several parts of it are on their way (see `compiler.scheduling.grids.stages`).
+
 The steps of a sum stay in their order. Beyond the edges of the result, threads load what is at the
 edge and store nothing; beyond the end of the sum, they multiply zeros, of which one is negative: a
 sum does not change by that, not even in its sign if it is zero.
@@ -29,7 +32,8 @@ from compiler.scheduling.grids.products import (
     product_of,
     total,
 )
-from compiler.scheduling.grids.tiles import Tile, choose_tile
+from compiler.scheduling.grids.stages import copies_as_is, late_copies, pipelined
+from compiler.scheduling.grids.tiles import APART, Tile, choose_tile
 from compiler.scheduling.grids.words import LANES, dot_store, in_words, lay_out
 from compiler.symbolic import Index, IntLike, Var, imax, imin
 from compiler.target.registry import Target
@@ -46,12 +50,11 @@ from compiler.tensor.expr import (
     subst,
     walk,
 )
-from compiler.tensor.stmt import Barrier, For, Intrin, Stmt, Store
+from compiler.tensor.intrinsic import Intrinsic
+from compiler.tensor.stmt import For, Intrin, Stmt, Store
 
 VECTOR = 4
 """Neighbours that a thread loads and stores together: 16 bytes."""
-APART = 4
-"""Elements between rows in shared memory that are written column by column."""
 
 
 def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = ()) -> None:
@@ -63,7 +66,8 @@ def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = (
         if p is None or tile is None:
             continue
         laid = lay_out(s, p, constants)
-        replace_nest(s, laid, TiledProduct(laid, tile, contracted(p.store, target)).grid())
+        update, copies = contracted(p.store, target), late_copies(target)
+        replace_nest(s, laid, TiledProduct(laid, tile, update, copies).grid())
 
 
 def replace_nest(s: Schedule, p: Product, grid: Stmt) -> None:
@@ -158,8 +162,8 @@ class _Part:
 class TiledProduct:
     """Writes the grid of one product."""
 
-    def __init__(self, p: Product, t: Tile, update: str):
-        self.p, self.t, self.update = p, t, update
+    def __init__(self, p: Product, t: Tile, update: str, copies: Sequence[Intrinsic] = ()):
+        self.p, self.t, self.update, self.copies = p, t, update, copies
         self.dtype = p.store.buffer.dtype
         self.out = stored_of(p)
         swap = along_rows(p)  # neighbouring threads: neighbours there
@@ -187,25 +191,26 @@ class TiledProduct:
     # ---- the whole -------------------------------------------------------------------------------
     def grid(self) -> Stmt:
         """The grid."""
-        parts = [self._staged(part) for part in (self.rows, self.columns)]
-        last = -(-self.p.steps // self.t.steps) - 1
-        body = [*self._start(), *(s for x in parts for s in x.fetch(Index()))]
-        if last == 0:
-            body += [s for x in parts for s in x.share(Index())]
-            body += [Barrier(), *self._multiply(parts, Index())]
-        else:
-            part = Var("part", last + 1)
-            more = Var("more", imin(1, last - part))
-            turn = part % 2
-            fetch = [s for x in parts for s in x.fetch(part + 1)]
-            shared = [s for x in parts for s in x.share(turn)]
-            multiply = self._multiply(parts, turn)
-            body.append(For(part, [*shared, Barrier(), For(more, fetch), *multiply]))
-        body += self._finish()
+        both = [self._staged(part) for part in (self.rows, self.columns)]
+        body = [
+            *self._start(),
+            *pipelined(both, self.parts, self.stages, lambda part: self._multiply(both, part)),
+            *self._finish(),
+        ]
         return For(self.block, [For(self.thread, body, "threadIdx.x")], "blockIdx.x")
 
     def _staged(self, part: _Part) -> _Staged:
         return _Staged(self, part)
+
+    @property
+    def parts(self) -> int:
+        """Parts of the sum."""
+        return -(-self.p.steps // self.t.steps)
+
+    @property
+    def stages(self) -> int:
+        """Parts that shared memory holds of an operand that is copied there."""
+        return min(self.t.stages, self.parts)
 
     def everywhere(self, *where: At) -> list[At]:
         """Where the loops of the result are; of those that both operands follow, the block says."""
@@ -228,12 +233,13 @@ class TiledProduct:
     def _at(self, i: IntLike, j: IntLike) -> Index:
         return Index.of(i) * self.columns.each + j
 
-    def _multiply(self, parts: Sequence[_Staged], turn: Index) -> list[Stmt]:
+    def _multiply(self, parts: Sequence[_Staged], part: Index) -> list[Stmt]:
+        """Add the products of the `part`-th part of the sum."""
         k = Var("k", self.t.steps)
         (a, b) = parts
         i, j = Var("i", self.rows.each), Var("j", self.columns.each)
         mac = self._mac(a.own, i, b.own, j)
-        body = [*a.take(turn, k), *b.take(turn, k), _unrolled(i, [_unrolled(j, [mac])])]
+        body = [*a.take(part, k), *b.take(part, k), _unrolled(i, [_unrolled(j, [mac])])]
         return [_unrolled(k, body)]
 
     def _mac(self, a: Buffer, i: Var, b: Buffer, j: Var) -> Stmt:
@@ -282,33 +288,56 @@ class TiledProduct:
 
 
 class _Staged:
-    """An operand on its way: from memory to registers, to shared memory, to registers."""
+    """An operand on its way: from memory to registers, to shared memory, to registers.
+
+    Attributes:
+        copy: what copies it from memory to shared memory without waiting, if something does.
+        turns: parts of it that shared memory holds.
+    """
 
     def __init__(self, whole: TiledProduct, part: _Part):
-        self.whole, self.part, side = whole, part, part.side
-        t, sums = whole.t, whole.p.sums
-        load = side.load
-        self.dtype = side.value.dtype
-        steps = even_step(load, sums)
-        last = At(side.axes, Index()).last
-        own = even_step(load, [last])
+        self.whole, self.part = whole, part
+        self.dtype = part.side.value.dtype
         dot = whole.p.dot
         self.lane = None if dot is None else dot.lane
-        self.word = word = 1 if dot is None else LANES
+        self.word = 1 if dot is None else LANES
+        self.count = part.size * whole.t.steps // whole.t.threads
+        self._in_shared(self._layout())
+        self.held = self._buffer("held", (self.count * self.word,), "register")
+        self.own = self._buffer("own", (part.each * self.word,), "register")
+
+    def _layout(self) -> tuple[int, ...]:
+        """Choose the neighbours that a thread loads together; returns the shape of a part in shared
+        memory."""
+        whole, part, side, word = self.whole, self.part, self.part.side, self.word
+        load, dot = side.load, whole.p.dot
+        steps = even_step(load, whole.p.sums)
+        last = At(side.axes, Index()).last
+        own = even_step(load, [last])
         self.along_sum = steps == word or (
             own != word and abs(steps or 1 << 60) < abs(own or 1 << 60)
         )
-        self.count = part.size * t.steps // t.threads
         plain = not any(isinstance(e, Select) for e in walk(side.value))
         lies = whole.p.steps if self.along_sum else last.extent
         even = steps == word if self.along_sum else own == word
         fits = plain and even and Index.of(lies).multiple_of(VECTOR)
         self.lanes = min(VECTOR, self.count) if fits and not (dot and self.along_sum) else 1
         pad = APART if self.along_sum else 0
-        shape = (2 if whole.p.steps > t.steps else 1, t.steps, part.size + pad, word)
-        self.held = self._buffer("held", (self.count * word,), "register")
-        self.shared = self._buffer("shared", shape if dot else shape[:-1], "shared")
-        self.own = self._buffer("own", (part.each * word,), "register")
+        shape = (whole.t.steps, part.size + pad, word)
+        return shape if dot else shape[:-1]
+
+    def _in_shared(self, shape: Sequence[int]) -> None:
+        """Choose how a part of this shape comes to shared memory, and how many are there."""
+        whole = self.whole
+        self.copy: Intrinsic | None = None
+        part, k = Index.of(Var("part", whole.parts)), Var("k", self.count // self.lanes)
+        if whole.stages > 1:
+            self.turns = whole.stages
+            self.shared = self._buffer("shared", (self.turns, *shape), "shared")
+            wanted = [i for i in whole.copies if self._moves(i)]
+            self.copy = next((i for i in wanted if copies_as_is(self._copied(i, part, k))), None)
+        self.turns = min(2, whole.stages) if self.copy is None else whole.stages
+        self.shared = self._buffer("shared", (self.turns, *shape), "shared")
 
     def _buffer(self, name: str, shape: Sequence[int], scope: str) -> Buffer:
         return Buffer(f"{self.part.name}_{name}", tuple(map(Index.of, shape)), self.dtype, scope)
@@ -345,10 +374,10 @@ class _Staged:
         along, across = (number % (row // n)) * n, number // (row // n)
         return (along, across) if self.along_sum else (across, along)
 
-    def fetch(self, part: Index) -> list[Stmt]:
-        """Load what the thread brings of the `part`-th part of the sum."""
+    def _brought(self, part: Index, k: IntLike, lane: IntLike) -> Expr:
+        """What a thread brings of the `part`-th part of the sum: the `lane`-th of the neighbours
+        that it loads as the k-th."""
         p, n, steps = self.whole.p, self.lanes, self.whole.t.steps
-        k, lane = Var("k", self.count // n), Var("lane", n)
         step, place = self._where(k)
         step = part * steps + step
         inner = Index.of(lane) if n > 1 else Index()
@@ -366,31 +395,62 @@ class _Staged:
             if self.dtype.is_float and self.part is self.whole.columns:
                 zero = const(-0.0, self.dtype)
             value = select(binary("NE", index_value(inside), 0), value, zero)
-        return [
-            _unrolled(
-                k, [self._stored("fetch", self.held, [k * n + inner], value, (lane, "vector"))]
-            )
-        ]
+        return value
 
-    def share(self, turn: Index) -> list[Stmt]:
+    def _there(self, part: Index, k: IntLike, lane: IntLike) -> list[Index]:
+        """Where in shared memory that is; of words, where they are."""
+        step, place = self._where(k)
+        inner = Index.of(lane) if self.lanes > 1 else Index()
+        at = (step + inner, place) if self.along_sum else (step, place + inner)
+        return [part % self.turns, *at]
+
+    def fetch(self, part: Index) -> list[Stmt]:
+        """Load what the thread brings of the `part`-th part of the sum."""
+        n = self.lanes
+        k, lane = Var("k", self.count // n), Var("lane", n)
+        value, at = self._brought(part, k, lane), [k * n + (Index.of(lane) if n > 1 else Index())]
+        return [_unrolled(k, [self._stored("fetch", self.held, at, value, (lane, "vector"))])]
+
+    def share(self, part: Index) -> list[Stmt]:
         """Store that in shared memory."""
         n = self.lanes
         k, lane = Var("k", self.count // n), Var("lane", n)
-        step, place = self._where(k)
-        inner = Index.of(lane) if n > 1 else Index()
-        at = (step + inner, place) if self.along_sum else (step, place + inner)
-        value = self._held(self.held, [k * n + inner])
-        kind = "unroll" if self.along_sum else "vector"
-        return [
-            _unrolled(k, [self._stored("share", self.shared, [turn, *at], value, (lane, kind))])
-        ]
+        value = self._held(self.held, [k * n + (Index.of(lane) if n > 1 else Index())])
+        kind, at = "unroll" if self.along_sum else "vector", self._there(part, k, lane)
+        return [_unrolled(k, [self._stored("share", self.shared, at, value, (lane, kind))])]
 
-    def take(self, turn: Index, step: Index) -> list[Stmt]:
+    def _moves(self, it: Intrinsic) -> bool:
+        """Whether an instruction copies such neighbours as a thread loads."""
+        return it.operand_dtypes == [self.dtype] and [*it.loops.values()] == [self.lanes, self.word]
+
+    def _copied(self, it: Intrinsic, part: Index, k: Var) -> Intrin:
+        """The k-th copy of a thread."""
+        own = {x: Var(x, size) for x, size in it.loops.items()}
+        word, byte = own.values()
+        at, value = self._there(part, k, word), self._brought(part, k, word)
+        if self.lane is not None:
+            at, value = self._byte(at, byte), subst(value, {self.lane: byte})
+        store = Store(f"{self.part.name}.copy", self.shared, tuple(at), value)
+        leaves = it.match(store, own)
+        assert isinstance(leaves, dict), leaves
+        return Intrin(it, store, own, leaves)
+
+    def copies(self, part: Index) -> list[Stmt]:
+        """Begin to copy what the thread brings of the `part`-th part of the sum."""
+        assert self.copy is not None
+        k = Var("k", self.count // self.lanes)
+        return [_unrolled(k, [self._copied(self.copy, part, k)])]
+
+    def _byte(self, at: Sequence[Index], byte: IntLike) -> list[Index]:
+        """Where a byte of a word is in shared memory."""
+        return [*at, Index.of(byte)]
+
+    def take(self, part: Index, step: Index) -> list[Stmt]:
         """Load what the thread multiplies in a step."""
         n = self.part.vector
         k, lane = Var("k", self.part.each // n), Var("lane", n)
         inner = Index.of(lane) if n > 1 else Index()
-        value = self._held(self.shared, [turn, step, self.part.place(k * n) + inner])
+        value = self._held(self.shared, [part % self.turns, step, self.part.place(k * n) + inner])
         kind = "vector" if self.lane is None else "unroll"  # words are read one by one
         return [
             _unrolled(k, [self._stored("take", self.own, [k * n + inner], value, (lane, kind))])

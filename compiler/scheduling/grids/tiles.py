@@ -17,6 +17,8 @@ LEAST = 8
 """Rows, columns and steps from which on there are tiles."""
 SIZES = {128: 8, 64: 4, 32: 4, 16: 2, 8: 1}
 """Rows or columns of a tile -> those of a thread."""
+APART = 4
+"""Elements between rows in shared memory that are written column by column."""
 MOST, FEWEST = 256, 32
 """Threads of a block."""
 WORD = 4
@@ -28,6 +30,8 @@ FULL = 10
 MOST_STEPS, UNROLLED, HELD, SHARED = 64, 512, 16, 26 << 10
 """Of a tile: steps, products of a thread in these, registers for the next part, and bytes of shared
 memory, of which the smallest chip has room for two blocks."""
+MOST_STAGES = 4
+"""Of an operand that is copied: with more, parts wait in shared memory."""
 BUSY = 2
 """Warps that keep a quarter of a multiprocessor busy."""
 
@@ -39,11 +43,14 @@ class Tile:
     Attributes:
         rows, columns: of the result.
         steps: of the sum, whose operands are in shared memory at once.
+        stages: such parts of an operand that shared memory holds, if it is copied there without
+            waiting: all but one are on their way.
     """
 
     rows: int
     columns: int
     steps: int
+    stages: int = 2
 
     @property
     def each(self) -> tuple[int, int]:
@@ -95,7 +102,8 @@ def tile_of(rows: int, columns: int, whole: int, wide: bool = False) -> Tile:
         if -(-whole // more) * more > -(-whole // LEAST) * FULL:
             break
         steps = more
-    return Tile(rows, columns, steps)
+    stages = SHARED // (steps * (rows + columns + APART) * nbytes)
+    return Tile(rows, columns, steps, max(2, min(stages, MOST_STAGES)))
 
 
 def _time(t: Tile, blocks: int) -> float:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from compiler.scheduling import Schedule
 from compiler.scheduling.grids.consumers import contracted
 from compiler.scheduling.grids.products import At, Product, Side, even_step, numbered, product_of
+from compiler.scheduling.grids.stages import late_copies
 from compiler.scheduling.grids.tiled import TiledProduct, _Part, _Staged, along_rows, replace_nest
-from compiler.scheduling.grids.warp_tiles import TOGETHER, WarpTile, choose_warp_tile
+from compiler.scheduling.grids.warp_tiles import TOGETHER, WarpTile, choose_warp_tile, large_enough
 from compiler.scheduling.grids.words import LANES, lay_out, over_words
 from compiler.symbolic import Index, IntLike, Var, imax, imin
 from compiler.target.cuda import WARP
@@ -24,6 +25,7 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import (
     Buffer,
     Cast,
+    Expr,
     Load,
     Select,
     binary,
@@ -48,11 +50,12 @@ def tile_by_warps(s: Schedule, target: Target, constants: Collection[Buffer] = (
             continue
         it, turned = multiply
         p = _by_groups(over_words(p, it))
-        tile = choose_warp_tile(p, turned) if p.dot is not None else None
-        if tile is None:
+        if p.dot is None or not large_enough(p):
             continue
-        laid = lay_out(s, p, constants, along_sum=True)
-        replace_nest(s, laid, WarpProduct(laid, tile, contracted(p.store, target)).grid())
+        laid, copies = lay_out(s, p, constants, along_sum=True), late_copies(target)
+        late = bool(copies) and all(_together(laid, x) for x in (laid.rows, laid.columns))
+        tile, update = choose_warp_tile(p, turned, late), contracted(p.store, target)
+        replace_nest(s, laid, WarpProduct(laid, tile, update, copies).grid())
 
 
 def _instruction(p: Product, target: Target) -> tuple[Intrinsic, bool] | None:
@@ -82,6 +85,16 @@ def _by_groups(p: Product) -> Product:
     rows, columns = (Side(subst(x.value, m), x.axes) for x in (p.rows, p.columns))
     sums = (*p.sums[:-1], For(group, []), For(within, []))
     return replace(p, rows=rows, columns=columns, sums=sums)
+
+
+def _together(p: Product, side: Side) -> bool:
+    """Whether the words of a group are neighbours in memory, and none of them is alone in what is
+    no data."""
+    inner = p.sums[-1]
+    chosen = {inner.var} | ({p.dot.lane} if p.dot is not None else set())
+    conditions = [e.cond for e in walk(side.value) if isinstance(e, Select)]
+    alike = not any(index_vars(c) & chosen for c in conditions)
+    return alike and even_step(side.load, [inner]) == LANES and inner.extent == TOGETHER
 
 
 LEAST_BYTES = 32
@@ -122,8 +135,8 @@ class WarpProduct(TiledProduct):
 
     t: WarpTile
 
-    def __init__(self, p: Product, t: WarpTile, update: str):
-        super().__init__(p, t, update)
+    def __init__(self, p: Product, t: WarpTile, update: str, copies: Sequence[Intrinsic] = ()):
+        super().__init__(p, t, update, copies)
         along, lane = t.warps[1], self.thread % WARP
         warp = self.thread // WARP
         mine = [(warp // along) * WARP + lane, (warp % along) * WARP + lane]
@@ -137,7 +150,11 @@ class WarpProduct(TiledProduct):
     def _staged(self, part: _Part) -> _Staged:
         return _Lines(self, part)
 
-    def _multiply(self, parts: Sequence[_Staged], turn: Index) -> list[Stmt]:
+    def _spot(self, x: _Staged, part: Index, place: Index, byte: Index) -> tuple[Index, ...]:
+        """Where a byte of a row is in shared memory."""
+        return (part % x.turns, place, self.t.swizzled(place, byte))
+
+    def _multiply(self, parts: Sequence[_Staged], part: Index) -> list[Stmt]:
         assert self.p.dot is not None
         it = self.p.dot.intrinsic
         m, n, depth = it.loops.values()
@@ -149,7 +166,7 @@ class WarpProduct(TiledProduct):
         at = self._at(column, row) if self.t.turned else self._at(row, column)
         step = k * depth + own["k"]
         a, b = (
-            Load(x.shared, (turn, x.part.place(of), step)).astype(INT32)
+            Load(x.shared, self._spot(x, part, x.part.place(of), step)).astype(INT32)
             for x, of in ((first, row), (second, column))
         )
         store = Store(self.p.store.stage, self.sum, (at,), binary("Mul", a, b), "Add")
@@ -166,21 +183,22 @@ class _Lines(_Staged):
     neighbouring words of a row."""
 
     def __init__(self, whole: WarpProduct, part: _Part):
+        self.tile = whole.t
         super().__init__(whole, part)
-        t, sums, load = whole.t, whole.p.sums, part.side.load
-        inner = sums[-1]
-        chosen = {inner.var} | ({self.lane} if self.lane is not None else set())
-        conditions = [e.cond for e in walk(part.side.value) if isinstance(e, Select)]
-        alike = not any(index_vars(c) & chosen for c in conditions)
-        side = even_step(load, [inner]) == LANES and inner.extent == TOGETHER
+
+    def _layout(self) -> tuple[int, ...]:
+        """See _Staged."""
+        whole, load = self.whole, self.part.side.load
         self.lanes = TOGETHER
-        self.together = side and alike
+        self.together = _together(whole.p, self.part.side)
         # Neighbouring threads bring neighbouring groups of a row, or else rows.
-        if self.together:
-            several = [f for f in sums[-2:] if f.extent != 1]
-            self.along_sum = len(several) > 1 and even_step(load, several) == LANES
-        turns = 2 if whole.p.steps > t.steps else 1
-        self.shared = self._buffer("shared", (turns, part.size, t.pitch), "shared")
+        several = [f for f in whole.p.sums[-2:] if f.extent != 1]
+        rows = len(several) > 1 and even_step(load, several) == LANES
+        self.along_sum = self.together and rows
+        return (self.part.size, whole.t.steps * LANES)
+
+    def _moves(self, it: Intrinsic) -> bool:
+        return self.together and super()._moves(it)
 
     def _where(self, k: IntLike) -> tuple[Index, Index]:
         """(step, place) of the k-th group of neighbours that a thread loads."""
@@ -191,10 +209,8 @@ class _Lines(_Staged):
             return (number % row) * n, number // row
         return (number // self.part.size) * n, number % self.part.size
 
-    def fetch(self, part: Index) -> list[Stmt]:
-        """Load what the thread brings of the `part`-th part of the sum."""
+    def _brought(self, part: Index, k: IntLike, lane: IntLike) -> Expr:
         p, n, steps = self.whole.p, self.lanes, self.whole.t.steps
-        k, lane = Var("k", self.count // n), Var("lane", n)
         step, place = self._where(k)
         step = part * steps + step
         inner = Index.of(lane)
@@ -209,17 +225,34 @@ class _Lines(_Staged):
             inside = imin(imax(p.steps - step, 0), 1)
             zero = const(0, self.dtype)
             value = select(binary("NE", index_value(inside), 0), value, zero)
-        kind = "vector" if self.together else "unroll"
-        at = [k * n + lane]
-        return [For(k, [self._stored("fetch", self.held, at, value, (lane, kind))], "unroll")]
+        return value
 
-    def share(self, turn: Index) -> list[Stmt]:
-        """Store that in shared memory."""
+    def _there(self, part: Index, k: IntLike, lane: IntLike) -> list[Index]:
+        step, place = self._where(k)
+        row = self.tile.swizzled(place, (step + lane) * LANES)
+        return [part % self.turns, place, row]
+
+    def _byte(self, at: Sequence[Index], byte: IntLike) -> list[Index]:
+        return [*at[:-1], at[-1] + byte]
+
+    def fetch(self, part: Index) -> list[Stmt]:
+        """See _Staged."""
+        n = self.lanes
+        k, lane = Var("k", self.count // n), Var("lane", n)
+        kind = "vector" if self.together else "unroll"
+        value = self._brought(part, k, lane)
+        return [
+            For(
+                k, [self._stored("fetch", self.held, [k * n + lane], value, (lane, kind))], "unroll"
+            )
+        ]
+
+    def share(self, part: Index) -> list[Stmt]:
+        """See _Staged."""
         n = self.lanes
         k, lane, byte = Var("k", self.count // n), Var("lane", n), Var("byte", LANES)
-        step, place = self._where(k)
         value = Load(self.held, ((k * n + lane) * LANES + byte,))
-        at = (turn, place, (step + lane) * LANES + byte)
+        at = tuple(self._byte(self._there(part, k, lane), byte))
         node: Stmt = Store(f"{self.part.name}.share", self.shared, at, value)
         node = For(lane, [For(byte, [node], "vector")], "vector")
         return [For(k, [node], "unroll")]
