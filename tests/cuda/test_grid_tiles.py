@@ -21,6 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.scheduling.grid import schedule_grids
 from compiler.scheduling.grids import tiles
+from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
@@ -150,6 +151,17 @@ def test_each_element_is_read_once_by_a_tile() -> None:
     assert read == products * (1 / rows + 1 / columns)
     shared = counts["rows.take"] + counts["columns.take"]
     assert products / shared == 4  # a thread multiplies each with eight others
+
+
+@pytest.mark.parametrize("size", [(64, 32), (12, 10), (13, 9), (2, 200), (1, 300), (3, 3)])
+def test_each_tile_is_computed_once(size: tuple[int, int]) -> None:
+    rows, columns = size
+    number = Var("number", rows * columns)
+    at = tiles.in_groups(Index.of(number), Index.of(rows), Index.of(columns))
+    order = [tuple(int(i.value({number: k})) for i in at) for k in range(rows * columns)]
+    assert sorted(order) == [*itertools.product(range(rows), range(columns))]
+    if size == (64, 32):  # those that run at a time read few parts of the operands
+        assert [len({x[k] for x in order[:128]}) for k in (0, 1)] == [8, 16]
 
 
 def executions(f: PrimFunc) -> dict[str, int]:

@@ -21,6 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.cuda.device import opened
 from compiler.scheduling.grids import warp_tiles
+from compiler.target.intrinsics import matrix_steps
 from compiler.target.registry import Target
 
 RNG = np.random.default_rng(0)
@@ -162,6 +163,8 @@ def test_the_instructions_can_be_switched_off() -> None:
         Target.parse("cuda -mattr=-wgmma")
     with pytest.raises(UnsupportedError, match="takes features such as -mma"):
         Target.parse("cuda -mattr=mma")
+    blocks = [matrix_steps(Target.parse(f"cuda {t}")) for t in texts]
+    assert blocks == [16, 0, 16]  # channels that lie together
     machines = {Target.parse(f"cuda {t}").machine for t in ("", "-mattr=-mma", "-runner=simt")}
     assert len(machines) == 3
 

@@ -33,7 +33,7 @@ from compiler.scheduling.grids.products import (
     total,
 )
 from compiler.scheduling.grids.stages import copies_as_is, late_copies, pipelined
-from compiler.scheduling.grids.tiles import APART, Tile, choose_tile
+from compiler.scheduling.grids.tiles import APART, Tile, choose_tile, in_groups
 from compiler.scheduling.grids.words import LANES, dot_store, in_words, lay_out
 from compiler.symbolic import Index, IntLike, Var, imax, imin
 from compiler.target.registry import Target
@@ -174,16 +174,17 @@ class TiledProduct:
         self.block = Var("block", total(p.both) * row_tiles * column_tiles)
         self.thread = Var("thread", t.threads)
         number = Index() if self.block.extent == 1 else Index.of(self.block)
-        rest = number // column_tiles
-        at_row = rest % row_tiles if p.both else rest
-        self.which = rest // row_tiles if p.both else Index()
+        of_one = row_tiles * column_tiles
+        self.which = number // of_one if p.both else Index()
+        tile = number % of_one if p.both else number
+        at_row, at_column = in_groups(tile, row_tiles, column_tiles)
         per_row, per_column = t.each
         fast = (t.rows // per_row) if swap else (t.columns // per_column)
         first, second = self.thread % fast, self.thread // fast
         mine = (first, second) if swap else (second, first)
         self.rows = _Part(p.rows, "rows", t.rows, per_row, at_row, mine[0])
         self.columns = _Part(
-            p.columns, "columns", t.columns, per_column, number % column_tiles, mine[1]
+            p.columns, "columns", t.columns, per_column, at_column, mine[1]
         )
         size = Index.of(per_row * per_column)
         self.sum = Buffer(f"{p.store.buffer.name}_sum", (size,), self.dtype, "register")

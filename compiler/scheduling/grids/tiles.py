@@ -32,6 +32,8 @@ MOST_STEPS, UNROLLED, HELD, SHARED = 64, 512, 16, 26 << 10
 memory, of which the smallest chip has room for two blocks."""
 MOST_STAGES = 4
 """Of an operand that is copied: with more, parts wait in shared memory."""
+TOGETHER = 8
+"""Rows of tiles that are computed column by column."""
 BUSY = 2
 """Warps that keep a quarter of a multiprocessor busy."""
 
@@ -115,6 +117,24 @@ def _time(t: Tile, blocks: int) -> float:
     return warps * (rows * columns + loads) / at_once
 
 
+def in_groups(number: Index, rows: Index, columns: Index) -> tuple[Index, Index]:
+    """Which row and column of tiles a block computes, of `rows` and `columns` of these.
+
+    Blocks that run at a time should read few different parts of the operands, which then come from
+    memory once and stay in the L2 cache: where there are more tiles than multiprocessors, tiles go
+    column by column through groups of up to `TOGETHER` rows (CUTLASS, "threadblock
+    rasterization"); else row by row.
+    """
+    r, c = rows.constant(), columns.constant()
+    group = 1
+    if r is not None and c is not None and r * c > MULTIPROCESSORS:
+        group = next(n for n in range(TOGETHER, 0, -1) if r % n == 0)
+    if group == 1:
+        return number // columns, number % columns
+    within = number % (columns * group)
+    return number // (columns * group) * group + within % group, within // group
+
+
 def size_of(p: Product) -> tuple[int, int, int]:
     """Rows, columns, and how many such products there are; see ASSUMED."""
     rows, columns, many = (_assumed(i) for i in (p.rows.length, p.columns.length, _both(p)))
@@ -133,4 +153,4 @@ def _assumed(i: Index) -> int:
     return int(i.value(known))
 
 
-__all__ = ["Tile", "choose_tile", "size_of", "tile_of"]
+__all__ = ["Tile", "choose_tile", "in_groups", "size_of", "tile_of"]

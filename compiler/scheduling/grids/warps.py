@@ -8,7 +8,7 @@ are spread over its threads.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.scheduling import Schedule
@@ -32,6 +32,7 @@ from compiler.tensor.expr import (
     const,
     index_value,
     index_vars,
+    rewrite,
     select,
     subst,
     walk,
@@ -95,6 +96,11 @@ def _together(p: Product, side: Side) -> bool:
     conditions = [e.cond for e in walk(side.value) if isinstance(e, Select)]
     alike = not any(index_vars(c) & chosen for c in conditions)
     return alike and even_step(side.load, [inner]) == LANES and inner.extent == TOGETHER
+
+
+def _if(e: Select, m: Mapping[Var, IntLike]) -> Select:
+    """A selection, in whose condition variables are replaced."""
+    return Select(subst(e.cond, m), e.a, e.b)
 
 
 LEAST_BYTES = 32
@@ -221,6 +227,9 @@ class _Lines(_Staged):
             clamped = imin(step, p.steps - (n if self.together else 1))
         where = [self.part.at(place), At(p.sums, clamped, inner)]
         value = numbered(self.part.side.value, self.whole.everywhere(*where))
+        if self.together:  # no condition tells the words of a group apart
+            first = dict.fromkeys(Index.of(lane).vars(), 0)
+            value = rewrite(value, lambda e: _if(e, first) if isinstance(e, Select) else None)
         if ends:
             inside = imin(imax(p.steps - step, 0), 1)
             zero = const(0, self.dtype)
