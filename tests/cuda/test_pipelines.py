@@ -207,12 +207,12 @@ def test_banks_do_not_meet(steps: int) -> None:
     t = WarpTile(128, 128, steps, 3, (64, 64))
     row = steps * 4
     stretches = row // 16
-    every = {(r, int(t.swizzled(r, byte).value({}))) for r in range(64) for byte in range(row)}
-    assert every == {(r, byte) for r in range(64) for byte in range(row)}  # each once
-    for first in range(0, 64, 8):  # a matrix of ldmatrix: rows of 16 bytes
+    every = {(r, int(t.swizzled(r, byte).value({}))) for r in range(8) for byte in range(row)}
+    assert every == {(r, byte) for r in range(8) for byte in range(row)}  # each once
+    for first in range(0, 32, 8):  # a matrix of ldmatrix: rows of 16 bytes
         for k in range(stretches):
             assert banks(t, [(first + r, 16 * k) for r in range(8)]) == 8
-    for number in range(0, 64 * stretches, 8):  # copies of eight neighbouring threads
+    for number in range(0, 16 * stretches, 8):  # copies of eight neighbouring threads
         assert (
             banks(t, [(x // stretches, x % stretches * 16) for x in range(number, number + 8)]) == 8
         )
@@ -232,7 +232,14 @@ def test_ptxas_takes_them(chip: str) -> None:
         assert all(x.spills == x.stack == 0 for _, x in found)
 
 
-@pytest.mark.parametrize(("chip", "shared"), [("sm_75", 48), ("sm_80", 99), ("sm_90a", 99)])
+@pytest.mark.parametrize(
+    ("chip", "shared"),
+    [
+        pytest.param("sm_75", 48, marks=pytest.mark.thorough),
+        ("sm_80", 99),
+        pytest.param("sm_90a", 99, marks=pytest.mark.thorough),
+    ],
+)
 def test_large_products_of_bytes(chip: str, shared: int) -> None:
     """Eight warps of 64 by 64, and several parts on their way where chips copy without waiting."""
     (kernel,) = compile_program(dense(8192, 8192, 8192), f"cuda -arch={chip}").kernels

@@ -39,7 +39,7 @@ WAIT, LATE, MEET, BUSY = 800, 800, 60, 8
 """Cycles until a block begins to multiply, that an operand is on its way at most, and between a
 barrier and the first products, if no other block multiplies then; warps that keep a multiprocessor
 busy."""
-APART = 0.2
+REST = 0.2
 """Share of what is done meanwhile that takes time nevertheless."""
 BESIDE, REGISTERS = 64, 1 << 16
 """Registers of a thread beside its sums, and of a multiprocessor."""
@@ -138,7 +138,7 @@ def _time(t: WarpTile, blocks: int, parts: int, late: bool) -> float:
     multiply = t.rows * t.columns * nbytes / PRODUCTS
     brought = t.shared if late else 2 * t.shared
     at_once = (multiply, (read + brought) / NEAR, t.shared / FAR)
-    part = max(at_once) + APART * (sum(at_once) - max(at_once))
+    part = max(at_once) + REST * (sum(at_once) - max(at_once))
     registers = threads * (t.warp[0] * t.warp[1] // WARP + BESIDE)
     room = OF_CHIP if late else 2 * SHARED
     fit = min(REGISTERS // registers, room // (min(t.stages, parts) * t.shared))

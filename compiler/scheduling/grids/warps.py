@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.grids.consumers import contracted
+from compiler.scheduling.grids.operands import Operand, Part
 from compiler.scheduling.grids.products import At, Product, Side, even_step, numbered, product_of
 from compiler.scheduling.grids.stages import late_copies
-from compiler.scheduling.grids.tiled import TiledProduct, _Part, _Staged, along_rows, replace_nest
+from compiler.scheduling.grids.tiled import TiledProduct, along_rows, replace_nest
 from compiler.scheduling.grids.warp_tiles import TOGETHER, WarpTile, choose_warp_tile, large_enough
 from compiler.scheduling.grids.words import LANES, lay_out, over_words
 from compiler.symbolic import Index, IntLike, Var, imax, imin
@@ -108,7 +109,7 @@ LEAST_BYTES = 32
 
 
 @dataclass(frozen=True)
-class _OfWarp(_Part):
+class _OfWarp(Part):
     """An operand in a block.
 
     Attributes:
@@ -124,7 +125,7 @@ class _OfWarp(_Part):
 
     @property
     def stored_together(self) -> bool:
-        """See _Part."""
+        """See Part."""
         return self.pairs
 
     def place(self, k: IntLike) -> Index:
@@ -153,14 +154,14 @@ class WarpProduct(TiledProduct):
             )
         )
 
-    def _staged(self, part: _Part) -> _Staged:
+    def _staged(self, part: Part) -> Operand:
         return _Lines(self, part)
 
-    def _spot(self, x: _Staged, part: Index, place: Index, byte: Index) -> tuple[Index, ...]:
+    def _spot(self, x: Operand, part: Index, place: Index, byte: Index) -> tuple[Index, ...]:
         """Where a byte of a row is in shared memory."""
         return (part % x.turns, place, self.t.swizzled(place, byte))
 
-    def _multiply(self, parts: Sequence[_Staged], part: Index) -> list[Stmt]:
+    def _multiply(self, parts: Sequence[Operand], part: Index) -> list[Stmt]:
         assert self.p.dot is not None
         it = self.p.dot.intrinsic
         m, n, depth = it.loops.values()
@@ -184,16 +185,16 @@ class WarpProduct(TiledProduct):
         return [node]
 
 
-class _Lines(_Staged):
+class _Lines(Operand):
     """An operand on its way: from memory to registers, to shared memory. A thread brings groups of
     neighbouring words of a row."""
 
-    def __init__(self, whole: WarpProduct, part: _Part):
+    def __init__(self, whole: WarpProduct, part: Part):
         self.tile = whole.t
         super().__init__(whole, part)
 
     def _layout(self) -> tuple[int, ...]:
-        """See _Staged."""
+        """See Operand."""
         whole, load = self.whole, self.part.side.load
         self.lanes = TOGETHER
         self.together = _together(whole.p, self.part.side)
@@ -245,7 +246,7 @@ class _Lines(_Staged):
         return [*at[:-1], at[-1] + byte]
 
     def fetch(self, part: Index) -> list[Stmt]:
-        """See _Staged."""
+        """See Operand."""
         n = self.lanes
         k, lane = Var("k", self.count // n), Var("lane", n)
         kind = "vector" if self.together else "unroll"
@@ -257,7 +258,7 @@ class _Lines(_Staged):
         ]
 
     def share(self, part: Index) -> list[Stmt]:
-        """See _Staged."""
+        """See Operand."""
         n = self.lanes
         k, lane, byte = Var("k", self.count // n), Var("lane", n), Var("byte", LANES)
         value = Load(self.held, ((k * n + lane) * LANES + byte,))
