@@ -173,6 +173,13 @@ def test_more_shared_memory_is_asked_for_by_the_launch() -> None:
     np.testing.assert_array_equal(exe(GIVEN), WANT)
 
 
+def test_no_block_has_more_shared_memory_than_its_chip_gives() -> None:
+    text = TURNED.replace("[3, 8, 4]", f"[{(100 << 10) // 128}, 8, 4]")
+    compile_program(module(program(text)), "cuda -arch=sm_80")
+    with pytest.raises(LoweringError, match=r"102400 bytes of shared memory, of at most 101376 on"):
+        compile_program(module(program(text)), "cuda -arch=sm_86")
+
+
 @pytest.mark.skipif(not assembler(), reason="ptxas (package nvidia-cuda-nvcc) is not installed")
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
 def test_ptxas_takes_them(chip: str) -> None:
