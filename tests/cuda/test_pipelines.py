@@ -162,6 +162,9 @@ def test_how_operands_go() -> None:
     assert "columns.fetch" not in text
     text = str(scheduled("int8", 1024, 1024, 1024))
     assert "fetch" not in text
+    text = str(scheduled("int8", 64, 64, 64))  # in one part
+    assert "fetch" not in text
+    assert "wait 0" in text
     for dtype in ("int8", "float32"):
         text = str(scheduled(dtype, 64, 64, 96))
         assert str(parse_primfunc(text, named_intrinsics())) == text

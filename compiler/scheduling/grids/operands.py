@@ -129,11 +129,10 @@ class Operand:
         whole = self.whole
         self.copy: Intrinsic | None = None
         part, k = Index.of(Var("part", whole.parts)), Var("k", self.count // self.lanes)
-        if whole.stages > 1:
-            self.turns = whole.stages
-            self.shared = self._buffer("shared", (self.turns, *shape), "shared")
-            wanted = [i for i in whole.copies if self._moves(i)]
-            self.copy = next((i for i in wanted if copies_as_is(self._copied(i, part, k))), None)
+        self.turns = whole.stages
+        self.shared = self._buffer("shared", (self.turns, *shape), "shared")
+        wanted = [i for i in whole.copies if self._moves(i)]
+        self.copy = next((i for i in wanted if copies_as_is(self._copied(i, part, k))), None)
         self.turns = min(2, whole.stages) if self.copy is None else whole.stages
         self.shared = self._buffer("shared", (self.turns, *shape), "shared")
 

@@ -72,7 +72,10 @@ def pipelined(
     fetch = [s for x in through for s in x.fetch(Index())]
     if parts == 1:
         share = [s for x in through for s in x.share(Index())]
-        return [*fetch, *share, Barrier(), *multiply(Index())]
+        begun = [s for x in late for s in x.copies(Index())]
+        arrive: list[Stmt] = [Wait()] if late else []
+        begun += [Commit()] if late else []
+        return [*begun, *fetch, *share, *arrive, Barrier(), *multiply(Index())]
     ahead = stages - 1
     begin: list[Stmt] = []
     for k in range(ahead if late else 0):
