@@ -90,8 +90,8 @@ def _by_groups(p: Product) -> Product:
 
 
 def _together(p: Product, side: Side) -> bool:
-    """Whether the words of a group are neighbours in memory, and none of them is alone in what is
-    no data."""
+    """Whether the words of a group are neighbours in memory, and lie all in the data or all in the
+    padding."""
     inner = p.sums[-1]
     chosen = {inner.var} | ({p.dot.lane} if p.dot is not None else set())
     conditions = [e.cond for e in walk(side.value) if isinstance(e, Select)]
