@@ -20,7 +20,7 @@ from compiler.target import cuda
 from compiler.target.accelerator import KIND
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
-from compiler.tensor.stmt import Barrier, For, PrimFunc, family, walk_stmts
+from compiler.tensor.stmt import For, PrimFunc, Sync, family, walk_stmts
 
 
 @dataclass(frozen=True)
@@ -163,5 +163,5 @@ def refuse_grid(f: PrimFunc, kind: str) -> None:
     for s, _, _ in walk_stmts(f.body):
         if isinstance(s, For) and family(s):
             raise LoweringError(f"{f.name}: loop {s.var} is a {s.kind}, and {has_none}")
-        if isinstance(s, Barrier):
-            raise LoweringError(f"{f.name} has a barrier, and {has_none}")
+        if isinstance(s, Sync):
+            raise LoweringError(f"{f.name} has a {type(s).__name__.lower()}, and {has_none}")

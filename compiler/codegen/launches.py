@@ -5,10 +5,15 @@ from __future__ import annotations
 from compiler.codegen.kernel_abi import Launch
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
-from compiler.tensor.stmt import For, Stmt, family
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import For, Stmt, accesses, family
 
 MOST_THREADS = 1024
 """Threads of a block."""
+DECLARED = 48 << 10
+"""Bytes of shared memory that the code of a block may declare; more is asked for by its launch."""
+BEGIN = 16
+"""Bytes that buffers are aligned to: as many as a thread loads at once."""
 
 
 def grid_loops(s: Stmt) -> list[For]:
@@ -46,4 +51,23 @@ def launch_of(s: Stmt) -> Launch | None:
         raise LoweringError(f"a block of {x * y * z} threads, of at most {MOST_THREADS}")
     one = Index.of(1)
     bx, by, bz = (blocks.get(axis, one) for axis in "xyz")
-    return Launch((bx, by, bz), (x, y, z))
+    _, nbytes = shared_by(s)
+    return Launch((bx, by, bz), (x, y, z), nbytes if nbytes > DECLARED else 0)
+
+
+def shared_by(s: Stmt) -> tuple[dict[Buffer, int], int]:
+    """Where the shared buffers of a block are in its shared memory, and the bytes of all of them.
+
+    Raises:
+        LoweringError: the size of one is not known.
+    """
+    at: dict[Buffer, int] = {}
+    end = 0
+    for b in dict.fromkeys(b for b, *_ in accesses([s]) if b.scope == "shared"):
+        n = b.size.constant()
+        if n is None:
+            raise LoweringError(f"shared buffer {b.name} needs a constant size")
+        align = max(b.align, BEGIN)
+        at[b] = -(-end // align) * align
+        end = at[b] + n * b.dtype.nbytes
+    return at, end

@@ -15,6 +15,7 @@ from compiler.arithmetic.arrays import Arithmetic, arithmetic
 from compiler.arithmetic.rounding_sites import RoundingSites
 from compiler.arithmetic.scalar_functions import BITS
 from compiler.errors import LoweringError
+from compiler.interpret.copies import Copies
 from compiler.interpret.threads import Sharing, in_turn, iterations
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
@@ -40,12 +41,14 @@ from compiler.tensor.stmt import (
     SLACK,
     Attempt,
     Barrier,
+    Commit,
     For,
     Intrin,
     Pick,
     PrimFunc,
     Stmt,
     Store,
+    Wait,
     When,
     family,
     range_of,
@@ -79,6 +82,7 @@ class _Interpreter:
         self.started: set[tuple[int, int, tuple[int, ...]]] = set()
         self.bound: dict[LetVar, Any] = {}
         self.sharing: list[Sharing] = []  # of the blocks and the threads around
+        self.copies = Copies(set())  # of the thread
 
     def array(self, b: Buffer) -> Array:
         if b.data is not None:
@@ -100,7 +104,7 @@ class _Interpreter:
                 loops = s.intrin.loops
                 for x in points(list(loops.values())):
                     self.env.update({s.vars[n]: i for n, i in zip(loops, x, strict=True)})
-                    self.store(s.store)
+                    (self.copy if s.intrin.late else self.store)(s.store)
             elif isinstance(s, Attempt):
                 for b in s.watched:
                     self.array(b).fill(0)  # an earlier, larger tile may have left something
@@ -115,6 +119,12 @@ class _Interpreter:
                 if 0 <= at < int(Index.of(s.var.extent or 0).value(self.env)):
                     self.env[s.var] = at
                     self.body(s.body)
+            elif isinstance(s, Commit):
+                self.copies.commit()
+            elif isinstance(s, Wait):
+                for (b, idx, _), value in self.copies.wait(s.left):
+                    self.touched(b, idx, True)
+                    self.array(b)[idx] = value
             elif isinstance(s, Store):
                 self.store(s)
 
@@ -138,7 +148,8 @@ class _Interpreter:
         own = ("local", "register")
         self.fresh(*own)
         held = [dict[Buffer, Array]() for _ in each]
-        outer, last = dict(self.env), [0]
+        outer, last, arriving = dict(self.env), [0], set[tuple[Buffer, int]]()
+        copies = [Copies(arriving) for _ in each]
 
         def resume(k: int) -> None:
             """Let thread k have its own loop variables and memory."""
@@ -146,16 +157,21 @@ class _Interpreter:
             environments[last[0]] = self.env
             self.fresh(*own)
             self.memory.update(held[k])
-            self.env, last[0] = environments[k], k
+            self.env, self.copies, last[0] = environments[k], copies[k], k
 
         environments = [{**outer, **values} for values in each]
         self.sharing.append(Sharing("thread", ("global", "shared")))
         if each:
             self.env = environments[0]
-            in_turn([self.thread(chain[-1].body) for _ in each], resume, self.sharing[-1])
+            in_turn([self.whole(chain[-1].body) for _ in each], resume, self.sharing[-1])
         self.sharing.pop()
         self.fresh(*own)
         self.env = outer
+
+    def whole(self, stmts: list[Stmt]) -> Iterator[Barrier]:
+        """Run all statements of one thread, up to a barrier at a time."""
+        yield from self.thread(stmts)
+        self.copies.end()
 
     def thread(self, stmts: list[Stmt]) -> Iterator[Barrier]:
         """Run the statements of one thread, up to a barrier at a time."""
@@ -172,20 +188,33 @@ class _Interpreter:
     def touched(self, b: Buffer, idx: tuple[int, ...], stored: bool) -> None:
         """Note an access to memory that other iterations may access."""
         position = _flat(idx, self.array(b).shape)
+        if (b, position) in self.copies.arriving:
+            raise LoweringError(f"an element of {b.name} is touched before its copy is waited for")
         for s in self.sharing:
             (s.store if stored else s.load)(b, position)
 
     def at(self, idx: tuple[Index, ...]) -> tuple[int, ...]:
         return tuple(int(i.value(self.env)) for i in idx)
 
-    def store(self, s: Store) -> None:
-        idx, out = self.at(s.idx), self.array(s.buffer)
-        if any(i < 0 for i in idx) or (beyond := _flat(idx, out.shape)) >= out.size:
+    def stored_at(self, s: Store) -> tuple[int, ...]:
+        """Where a statement stores."""
+        idx, shape = self.at(s.idx), self.array(s.buffer).shape
+        if any(i < 0 for i in idx) or (beyond := _flat(idx, shape)) >= math.prod(shape):
             raise LoweringError(f"stage {s.stage} stores outside {s.buffer.name}: {idx}")
-        if any(i >= n for i, n in zip(idx, out.shape, strict=True)):
-            idx = tuple(map(int, np.unravel_index(beyond, out.shape)))  # as in `load`
+        if any(i >= n for i, n in zip(idx, shape, strict=True)):
+            idx = tuple(map(int, np.unravel_index(beyond, shape)))  # as in `load`
         if self.sharing:
             self.touched(s.buffer, idx, True)
+        return idx
+
+    def copy(self, s: Store) -> None:
+        """Begin to store."""
+        idx = self.stored_at(s)
+        position = _flat(idx, self.array(s.buffer).shape)
+        self.copies.begin((s.buffer, idx, position), self.value(s.value))
+
+    def store(self, s: Store) -> None:
+        idx, out = self.stored_at(s), self.array(s.buffer)
         own = self.sharing[-1].current if self.sharing and s.buffer.scope != "global" else 0
         if s.init is not None and (key := (id(s), own, idx)) not in self.started:
             self.started.add(key)  # not decomposed: the first visit of an element starts from init

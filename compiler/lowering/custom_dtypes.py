@@ -40,13 +40,13 @@ from compiler.tensor.naming import values
 from compiler.tensor.register_sums import in_memory, lives, register_sums
 from compiler.tensor.stmt import (
     Attempt,
-    Barrier,
     For,
     Intrin,
     Pick,
     PrimFunc,
     Stmt,
     Store,
+    Sync,
     When,
     accesses,
     stores,
@@ -188,7 +188,7 @@ class _Lowering:
             return When(self.value(s.condition), self.body(s.body))
         if isinstance(s, Pick):
             return replace(s, at=self.value(s.at), body=self.body(s.body))
-        if isinstance(s, Barrier):
+        if isinstance(s, Sync):
             return s
         assert isinstance(s, Store)
         if s.init is not None:

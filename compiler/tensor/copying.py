@@ -23,7 +23,6 @@ from compiler.tensor.expr import (
 )
 from compiler.tensor.stmt import (
     Attempt,
-    Barrier,
     For,
     Intrin,
     Packed,
@@ -31,6 +30,7 @@ from compiler.tensor.stmt import (
     PrimFunc,
     Stmt,
     Store,
+    Sync,
     When,
 )
 from compiler.types.dtypes import DType
@@ -163,7 +163,7 @@ class Copy:
         if isinstance(s, Pick):
             at = self.expr(s.at)
             return Pick(self.var(s.var), at, self.body(s.body))
-        return Barrier() if isinstance(s, Barrier) else self.store(s)
+        return replace(s) if isinstance(s, Sync) else self.store(s)
 
     def store(self, s: Store) -> Store:
         """A copy of a Store."""

@@ -17,6 +17,7 @@ from compiler.tensor.expr import (
     FloatImm,
     IntImm,
     Load,
+    Select,
     index_vars,
     loads,
 )
@@ -78,6 +79,10 @@ class Intrinsic:
             neighbours. `emit` gets `Rows` of it; for an operand in a register, what gave the
             register (as the accumulator is), and returns what its own holds. A result in memory
             takes the accumulator's place. None: operands are vectors.
+        late: whether it copies without waiting: what it stores is there when the thread waits for
+            it (see `compiler.tensor.stmt.Wait`), at the latest. Its loops are the elements of one
+            stretch of memory, and `emit` for the language `ptx` gets the addresses and how many
+            bytes to read; the others become zeros.
     """
 
     name: str
@@ -91,6 +96,7 @@ class Intrinsic:
     widens: bool = False
     data_bits: int = 0
     rows: Mapping[str, str] | None = None
+    late: bool = False
     vars: dict[str, Var] = field(init=False)
     pattern: Store = field(init=False)
 
@@ -193,3 +199,17 @@ def dot_product(
     return Intrinsic(
         name, loops, lane_loops, semantics, emit, ("o",), None, features, widens, data_bits
     )
+
+
+def copied(e: Expr) -> tuple[Load, list[Expr]] | None:
+    """What is copied, and the conditions under which it is, where else there are zeros; None: it
+    is something else."""
+    conditions = []
+    while isinstance(e, Select) and _zero(e.b):
+        conditions.append(e.cond)
+        e = e.a
+    return (e, conditions) if isinstance(e, Load) else None
+
+
+def _zero(e: Expr) -> bool:
+    return isinstance(e, IntImm | FloatImm) and str(e.value) in ("0", "0.0")  # and not -0.0

@@ -20,6 +20,7 @@ from compiler.tensor.stmt import (
     AXES,
     Attempt,
     Barrier,
+    Commit,
     For,
     Intrin,
     Packed,
@@ -27,6 +28,7 @@ from compiler.tensor.stmt import (
     PrimFunc,
     Stmt,
     Store,
+    Wait,
     When,
     range_of,
 )
@@ -247,6 +249,15 @@ class _Parser:
         if line.accept("barrier"):
             line.end()
             return Barrier()
+        if line.sees("commit") and not line.sees(":", 1):  # no stage of that name
+            line.take()
+            line.end()
+            return Commit()
+        if line.sees("wait") and not line.sees(":", 1):
+            line.take()
+            left = line.integer()
+            line.end()
+            return Wait(left)
         if line.accept("when"):
             condition = line.expr()
             line.take(":")

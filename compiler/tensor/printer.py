@@ -10,12 +10,14 @@ from compiler.tensor.naming import distinct
 from compiler.tensor.stmt import (
     Attempt,
     Barrier,
+    Commit,
     For,
     Intrin,
     Pick,
     PrimFunc,
     Stmt,
     Store,
+    Wait,
     When,
     accesses,
 )
@@ -99,6 +101,10 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
             _body(s.body, depth + 1, lines)
         elif isinstance(s, Barrier):
             lines.append(f"{pad}barrier")
+        elif isinstance(s, Commit):
+            lines.append(f"{pad}commit")
+        elif isinstance(s, Wait):
+            lines.append(f"{pad}wait {s.left}")
         elif isinstance(s, Pick):
             lines.append(f"{pad}pick {s.var} in {s.var.extent} at {s.at!r}:")
             _body(s.body, depth + 1, lines)

@@ -1,12 +1,12 @@
-"""Statements of loop nests: For / Store / Intrin / Attempt / When / Pick, and the PrimFunc that
-holds them."""
+"""Statements of loop nests: For / Store / Intrin / Attempt / When / Pick / Barrier / Commit / Wait,
+and the PrimFunc that holds them."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,22 @@ class Barrier:
     """The threads of a block wait for each other; then each sees what the others have stored."""
 
 
-Stmt = For | Store | Intrin | Attempt | When | Pick | Barrier
+@dataclass(eq=False)
+class Commit:
+    """What the thread has begun to copy since its last one (see `Intrinsic.late`) is a group."""
+
+
+@dataclass(eq=False)
+class Wait:
+    """The thread waits for all groups of its copies but the newest `left`, and sees what they
+    stored; after the next barrier the other threads of its block see it too."""
+
+    left: int = 0
+
+
+Sync = Barrier | Commit | Wait
+"""Statements that store nothing: they say when what was stored is seen."""
+Stmt = For | Store | Intrin | Attempt | When | Pick | Sync
 
 
 @dataclass(frozen=True)
@@ -205,7 +220,7 @@ def walk_stmts(
 def stores(body: list[Stmt]) -> Iterator[Store]:
     """Every Store below `body`, also inside tensorized statements."""
     for s, _, _ in walk_stmts(body):
-        if not isinstance(s, (For, Attempt, When, Pick, Barrier)):
+        if not isinstance(s, For | Attempt | When | Pick | Sync):
             yield s.store if isinstance(s, Intrin) else s
 
 
@@ -214,7 +229,7 @@ def accesses(
 ) -> Iterator[tuple[Buffer, tuple[Index, ...] | None, bool, tuple[For, ...]]]:
     """Yield (buffer, indices, is a store, enclosing loops); indices None: a run-time position."""
     for s, path, _ in walk_stmts(body):
-        if isinstance(s, (For, Attempt, Barrier)):
+        if isinstance(s, For | Attempt | Sync):
             continue
         if isinstance(s, When):
             read: tuple[Expr | None, ...] = (s.condition,)
@@ -239,7 +254,7 @@ def innermost_work(s: Stmt) -> Index:
     out = Index()
     spare = {id(y) for x, _, _ in walk_stmts([s]) if isinstance(x, Attempt) for y in x.again}
     for x, path, _ in walk_stmts([s]):
-        if not isinstance(x, (For, Attempt, When, Pick, Barrier)) and not spare & {
+        if not isinstance(x, For | Attempt | When | Pick | Sync) and not spare & {
             id(y) for y in (*path, x)
         }:
             n = Index.of(1)
@@ -273,17 +288,17 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
     if isinstance(s, Pick):
         v = Var(s.var.name, s.var.extent and s.var.extent.subst(m))
         return Pick(v, subst(s.at, m), [clone(x, {**m, s.var: v}) for x in s.body])
-    if isinstance(s, Barrier):
-        return Barrier()
+    if isinstance(s, Sync):
+        return replace(s)
     init = None if s.init is None else subst(s.init, m)
     idx = tuple(i.subst(m) for i in s.idx)
     return Store(s.stage, s.buffer, idx, subst(s.value, m), s.update, init)
 
 
 __all__ = [
-    "AXES", "SLACK", "Attempt", "Barrier", "Buffer", "For", "Intrin", "Packed", "Pick", "PrimFunc",
-    "Stmt", "Store", "When", "accesses", "clone", "family", "innermost_work", "loads", "stores",
-    "walk_stmts",
+    "AXES", "SLACK", "Attempt", "Barrier", "Buffer", "Commit", "For", "Intrin", "Packed", "Pick",
+    "PrimFunc", "Stmt", "Store", "Sync", "Wait", "When", "accesses", "clone", "family",
+    "innermost_work", "loads", "stores", "walk_stmts",
 ]  # fmt: skip
 
 

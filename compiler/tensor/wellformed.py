@@ -11,12 +11,12 @@ from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Buffer, Load, walk
 from compiler.tensor.stmt import (
     Attempt,
-    Barrier,
     For,
     Intrin,
     Pick,
     PrimFunc,
     Store,
+    Sync,
     When,
     accesses,
     family,
@@ -39,7 +39,7 @@ def check_program(f: PrimFunc) -> None:
     for s, path, _ in walk_stmts(f.body):
         if isinstance(s, (When, Pick)):
             guarded |= {id(x) for x, _, _ in walk_stmts(s.body)}
-        elif not isinstance(s, (For, Attempt, Barrier)):
+        elif not isinstance(s, For | Attempt | Sync):
             # An extent that depends on other loops guards what is in it, as a condition does.
             runs = id(s) not in guarded and all(
                 v.extent is None for loop in path for v in loop.extent.vars()
@@ -81,12 +81,15 @@ def check_grid(f: PrimFunc) -> None:
                 raise TypeInferenceError(f"{f.name}: loop {s.var} must be alone in {path[-1].var}")
             if s.extent.vars() & {loop.var for loop in path}:
                 raise TypeInferenceError(f"{f.name}: the extent of {s.var} varies")
-        if isinstance(s, Barrier) and "threadIdx" not in around:
-            raise TypeInferenceError(f"{f.name}: a barrier outside of thread loops")
+        if isinstance(s, Sync) and "threadIdx" not in around:
+            what = type(s).__name__.lower()
+            raise TypeInferenceError(f"{f.name}: a {what} outside of thread loops")
         if isinstance(s, (When, Pick, Attempt)):
             inside = [s.body] if isinstance(s, (When, Pick)) else list(s.parts)
-            if any(isinstance(x, Barrier) for part in inside for x, _, _ in walk_stmts(part)):
-                raise TypeInferenceError(f"{f.name}: a barrier that some threads may not come to")
+            waits = (x for part in inside for x, _, _ in walk_stmts(part) if isinstance(x, Sync))
+            if (x := next(waits, None)) is not None:
+                what = type(x).__name__.lower()
+                raise TypeInferenceError(f"{f.name}: a {what} that some threads may not come to")
     for b, _, _, path in accesses(f.body):
         if b.scope == "shared" and not any(map(family, path)):
             raise TypeInferenceError(f"{f.name}: {b.name} is shared by the threads of no block")

@@ -6,19 +6,24 @@ table of technical specifications by compute capability, as NVIDIA's occupancy c
 registers are given to warps 256 at a time and warps come by fours, shared memory by 128 bytes (256
 up to 7.5), of which newer chips keep 1 KiB a block. The bound takes what a multiprocessor does a
 cycle at best: 4 instructions of a warp, one of which accesses memory, and as many products as the
-guide's table of throughputs says. Waiting for memory, its width and conflicts are in none of it:
-the speed is unmeasured. Bytes are those of a thread, also where others read the same.
+guide's table of throughputs says, of matrices as many as NVIDIA's descriptions of its architectures
+(Turing, 2018; A100, 2020; GA102, 2021; Ada, 2023; H100, 2022) say of bytes; instructions of warps
+do not reach all of H100's, of whose matrices groups of four warps multiply more. Waiting for
+memory, its width and conflicts are in none of it: the speed is unmeasured. Bytes are those of a
+thread, also where others read the same.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from compiler.build import compile_program
 from compiler.codegen.kernel_abi import Stage
@@ -38,14 +43,19 @@ RATES = {
     "f32": {75: 64, 80: 64, 86: 128, 89: 128, 90: 128},
     "f64": {75: 2, 80: 32, 86: 2, 89: 2, 90: 64},
     "int": {75: 64, 80: 64, 86: 64, 89: 64, 90: 64},
+    "matrix": {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096},
 }
-"""Products of threads that a multiprocessor starts a cycle, by compute capability."""
-_OPCODE = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_.:]*)\s")
+"""Instructions of threads that multiply, or products of matrices of bytes, that a multiprocessor
+starts a cycle, by compute capability."""
+_OPCODE = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_.:]*)(?:\s|$)")
 _LABEL = re.compile(r"^(\$L\w+):")
-_BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$L\w+);")
+_BRANCH = re.compile(r"^\s*(@!?%p\d+\s+)?bra(?:\.uni)?\s+(\$L\w+);")
+_ENDS = re.compile(r"^\s*(?:ret|exit);")
+_COPY = re.compile(r"^\s*(cp\.async\.c[ag]\.shared\.global)\s+\[[^]]*\], \[[^]]*\], (\d+)")
+_COPIES = re.compile(r"^cp\.async\.c[ag]\.")
+_MATRIX = re.compile(r"^mma\.sync\.aligned\.m(\d+)n(\d+)k(\d+)\.")
 _PRODUCT = re.compile(r"^(?:fma|mad|dp4a|mul\.(?:rn\.)?f|mul\.lo|mul\.wide\.[su]16)")
-"""Not products of addresses (mul.wide of 32 bits) and of divisions by constants (mul.hi);
-those of matrices have no count yet."""
+"""Not products of addresses (mul.wide of 32 bits) and of divisions by constants (mul.hi)."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,12 @@ class Kernel:
         threads: of a block.
         warps: that a multiprocessor holds at once.
         occupancy: that by the most it could hold.
-        instructions: of the innermost loop with products (or of all code, if there is none), as
-            PTX writes them.
+        instructions: of the innermost loop with half of the products or more (or of all code, if
+            no loop has any), as PTX writes them.
         products: multiplications among them, of a thread, those that decode a format's numbers
-            and positions among them: `dp4a` counts 4.
-        loads: of global and of shared memory among them, and stores.
+            and positions among them: `dp4a` counts 4, `mma.sync` what a warp multiplies by 32.
+        loads: of global and of shared memory among them, and stores; `ldmatrix` and asynchronous
+            copies count one.
         global_bytes: moved from and to global memory for each product.
         shared_bytes: the same of shared memory.
         per_instruction: products for each instruction.
@@ -103,26 +114,78 @@ class Mix:
 
 
 def body(ptx: str) -> list[str]:
-    """The opcodes of the innermost loop with the most products, or of the whole kernel if no loop
-    has any."""
-    lines = ptx.splitlines()
-    at = {m[1]: k for k, line in enumerate(lines) if (m := _LABEL.match(line))}
-    loops = []
-    for k, line in enumerate(lines):
-        found = _BRANCH.search(line)
-        if found and at.get(found[1], k) < k:
-            loops.append((at[found[1]], k))
-    innermost = [
-        (a, b) for a, b in loops if not any((a, b) != x and a <= x[0] <= x[1] <= b for x in loops)
-    ]
-    parts = [_opcodes(lines[a : b + 1]) for a, b in innermost]
-    best = max(parts, key=lambda ops: mix(ops).products, default=[])
-    return best if mix(best).products else _opcodes(lines)
+    """The opcodes of the innermost loop that has half of the products of any loop or more, of the
+    whole kernel if no loop has any."""
+    blocks, edges = _blocks(ptx.splitlines())
+    loops = [sorted(_natural(*back, edges)) for back in _backward(edges)]
+    found = [_opcodes([line for k in loop for line in blocks[k]]) for loop in loops]
+    most = max((mix(ops).products for ops in found), default=0)
+    if not most:
+        return _opcodes(ptx.splitlines())
+    return min((ops for ops in found if 2 * mix(ops).products >= most), key=len)
+
+
+def _blocks(lines: list[str]) -> tuple[list[list[str]], list[list[int]]]:
+    """Stretches of code with no label or branch within, and where each goes on."""
+    blocks: list[list[str]] = [[]]
+    at: dict[str, int] = {}
+    for line in lines:
+        if label := _LABEL.match(line):
+            blocks.append([])
+            at[label[1]] = len(blocks) - 1
+        blocks[-1].append(line)
+        if _BRANCH.match(line) or _ENDS.match(line):
+            blocks.append([])
+    edges: list[list[int]] = []
+    for k, block in enumerate(blocks):
+        last = block[-1] if block else ""
+        branch = _BRANCH.match(last)
+        ends = [at[branch[2]]] if branch and branch[2] in at else []
+        goes_on = not _ENDS.match(last) and not (branch and not branch[1])
+        edges.append([*ends, *([k + 1] if goes_on and k + 1 < len(blocks) else [])])
+    return blocks, edges
+
+
+def _backward(edges: list[list[int]]) -> list[tuple[int, int]]:
+    """Branches from within a loop to its first block: to one that a walk from the entry on came
+    through and has not left."""
+    found, seen, path = [], {0}, [(0, iter(edges[0]))]
+    while path:
+        here, left = path[-1]
+        for k in left:
+            if any(k == x for x, _ in path):
+                found.append((here, k))
+            if k not in seen:
+                seen.add(k)
+                path.append((k, iter(edges[k])))
+                break
+        else:
+            path.pop()
+    return found
+
+
+def _natural(last: int, first: int, edges: list[list[int]]) -> set[int]:
+    """The loop of a branch from the end of one block back to another: what comes to the branch
+    without passing the latter (Aho, Lam, Sethi and Ullman, Compilers, 2006, section 9.6)."""
+    loop, left = {first, last}, [last]
+    while left:
+        here = left.pop()
+        for k, ends in enumerate(edges):
+            if here in ends and k not in loop and here != first:
+                loop.add(k)
+                left.append(k)
+    return loop
 
 
 def _opcodes(lines: list[str]) -> list[str]:
-    found = (_OPCODE.match(line) for line in lines)
-    return [m[1] for m in found if m is not None]
+    """Opcodes; that of a copy with its bytes at the end, as a load has them."""
+    copies = (_COPY.match(line) for line in lines)
+    found = [_OPCODE.match(line) for line in lines]
+    return [
+        f"{c[1]}.b{8 * int(c[2])}" if c is not None else m[1]
+        for c, m in zip(copies, found, strict=True)
+        if m is not None
+    ]
 
 
 def mix(opcodes: list[str]) -> Mix:
@@ -135,12 +198,19 @@ def mix(opcodes: list[str]) -> Mix:
             kind = "f64" if op.endswith("f64") else "int" if "f" not in op[3:] else "f32"
             multiplying[kind] = multiplying.get(kind, 0) + 1
             products += 4 if op.startswith("dp4a") else 1
+        if of := _MATRIX.match(op):
+            of_thread = math.prod(map(int, of.groups())) // WARP
+            multiplying["matrix"] = multiplying.get("matrix", 0) + of_thread
+            products += of_thread
         words = op.split(".")
-        if words[0] in ("ld", "st") and "param" not in words:
+        if _COPIES.match(op) or (words[0] in ("ld", "st", "ldmatrix") and "param" not in words):
             accesses += 1
-            count = next((int(w[1:]) for w in words if re.fullmatch(r"v\d", w)), 1)
-            size = int(re.sub(r"\D", "", words[-1])) // 8 * count
-            moved["shared" if "shared" in words else "global"] += size
+            counts = [int(w[1:]) for w in words if re.fullmatch(r"[vx]\d", w)]
+            # A matrix is 8 rows of 16 bytes: 4 bytes a thread, though its elements are written b16.
+            size = 32 if words[0] == "ldmatrix" else int(re.sub(r"\D", "", words[-1]))
+            ends = [x for x in ("global", "shared") if x in words] or ["global"]
+            for end in ends:
+                moved[end] += size // 8 * math.prod(counts)
     return Mix(len(opcodes), multiplying, products, accesses, moved["global"], moved["shared"])
 
 
@@ -185,26 +255,46 @@ _F32, _I8 = "float32", "int8"
 _GEMM = ((256, 512), _F32), ((512, 512), _F32)
 _MAPS = ((1, 64, 28, 28), _F32)
 _PADDED = (1, 1, 1, 1)
+
+
+def _bytes(m: int, n: int, k: int) -> IRModule:
+    return _module("nn.dense", ((m, k), _I8), ((n, k), _I8), out_dtype="int32")
+
+
+def _convolution_of_bytes(weight: tuple[int, ...], **attrs: Any) -> IRModule:
+    """Of a network: what is known of the weights when it is built says how channels lie."""
+    b = FunctionBuilder()
+    x, w = b.param("x", _MAPS[0], _I8), np.random.default_rng(0).integers(-127, 128, weight)
+    y = b.call(
+        "nn.conv2d", x, b.const(w.astype(np.int8)), padding=_PADDED, out_dtype="int32", **attrs
+    )
+    return IRModule({"main": b.finish(y)})
+
+
 MODULES: dict[str, Callable[[], IRModule]] = {
     "gemm float32": lambda: _module("nn.dense", *_GEMM),
-    "gemm int8": lambda: _module(
-        "nn.dense", ((256, 512), _I8), ((512, 512), _I8), out_dtype="int32"
-    ),
+    "gemm int8": lambda: _bytes(256, 512, 512),
+    "gemm int8 dp4a": lambda: _bytes(256, 512, 512),
+    "gemm int8 8192": lambda: _bytes(8192, 8192, 8192),
     "gemm posit16_es1": lambda: _in_format(_module("nn.dense", *_GEMM), "posit16_es1"),
     "gemm float8_e4m3fn": lambda: _in_format(_module("nn.dense", *_GEMM), "float8_e4m3fn"),
     "convolution float32": lambda: _module(
         "nn.conv2d", _MAPS, ((64, 64, 3, 3), _F32), padding=_PADDED
     ),
+    "convolution int8": lambda: _convolution_of_bytes((64, 64, 3, 3)),
     "depthwise float32": lambda: _module(
         "nn.conv2d", _MAPS, ((64, 1, 3, 3), _F32), padding=_PADDED, groups=64
     ),
+    "depthwise int8": lambda: _convolution_of_bytes((64, 1, 3, 3), groups=64),
     "softmax float32": lambda: _module("nn.softmax", ((256, 512), _F32)),
     "layer norm float32": lambda: _module(
         "nn.layer_norm", ((256, 512), _F32), ((512,), _F32), ((512,), _F32)
     ),
     "pooling float32": lambda: _module("nn.max_pool2d", _MAPS, pool_size=(2, 2), strides=(2, 2)),
 }
-"""Shapes of middling layers."""
+"""Shapes of middling layers, and one large product."""
+OPTIONS = {"gemm int8 dp4a": " -mattr=-mma"}
+"""Of the target, beside the chip."""
 
 
 def rows_of(name: str, chip: str) -> list[Kernel]:
@@ -213,7 +303,7 @@ def rows_of(name: str, chip: str) -> list[Kernel]:
     Raises:
         UnsupportedError: ptxas is not installed.
     """
-    program = compile_program(MODULES[name](), f"cuda -arch={chip}")
+    program = compile_program(MODULES[name](), f"cuda -arch={chip}{OPTIONS.get(name, '')}")
     out = []
     for k in program.kernels:
         found, _ = assemble(k.code, chip)
@@ -227,8 +317,6 @@ def rows_of(name: str, chip: str) -> list[Kernel]:
 
 
 def _numbered(row: Kernel, k: int) -> Kernel:
-    from dataclasses import replace
-
     return replace(row, kernel=f"{row.kernel} {k}")
 
 

@@ -56,6 +56,14 @@ def test_simplification_keeps_values_and_bounds(e: Index, env: dict[Var, int], k
     assert e.multiple_of(k) is False or v % k == 0
 
 
+def test_factors_of_the_least_and_of_remainders() -> None:
+    four = imin(ROW * 4 + 8, STEP * 12)
+    assert (four * 4 + COL * 32).multiple_of(16)
+    assert ((ROW * 8 % (STEP * 4 + 4)) * 2).multiple_of(8)
+    assert not (four * 4).multiple_of(32)
+    assert not (ROW * 8 % (STEP * 4 + 4)).multiple_of(8)
+
+
 @given(expressions(), values())
 def test_functions_of_variables_give_values(e: Index, env: dict[Var, int]) -> None:
     variables = list(env)

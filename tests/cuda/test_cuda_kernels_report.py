@@ -59,9 +59,55 @@ def test_instructions_of_the_innermost_loop() -> None:
     assert peak(CHIPS["sm_80"], m) == 0.5 / 2  # two accesses take 2 cycles
 
 
+WARPS = """
+	ld.param.b64 	%rd1, [p];
+	bra.uni 	$L__BB0_1;
+$L__BB0_4:
+	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r44, %r45, %r46, %r47}, [%rd18];
+	mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32
+		{%r1, %r2, %r3, %r4},
+		{%r5, %r6, %r7, %r8},
+		{%r9, %r10},
+		{%r1, %r2, %r3, %r4};
+	setp.ne.b32 	%p4, %r404, 128;
+	@%p4 bra 	$L__BB0_1;
+	bra.uni 	$L__BB0_5;
+$L__BB0_1:
+	cp.async.wait_group 	2;
+	bar.sync 	0;
+	@%p1 bra 	$L__BB0_4;
+	mov.b32 	%r533, 0;
+$L__BB0_3:
+	mul.lo.s32 	%r27, %r404, %r5;
+	cp.async.cg.shared.global [%rd13+4096], [%rd14+524480], 16, %r3;
+	cp.async.ca.shared.global [%rd13], [%rd14], 4;
+	@%p2 bra 	$L__BB0_3;
+	bra.uni 	$L__BB0_4;
+$L__BB0_5:
+	st.global.v2.b32 	[%rd26], {%r263, %r262};
+	ret;
+"""
+
+
+def test_the_loop_around_what_brings_operands() -> None:
+    """Wherever its code stands; products of warps, matrices and copies count with their bytes."""
+    ops = body(WARPS)
+    assert sum(x.startswith("mma.sync") for x in ops) == 1
+    assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in ops
+    assert "cp.async.cg.shared.global.b128" in ops
+    assert not {"ld.param.b64", "st.global.v2.b32"} & {*ops}
+    m = mix(ops)
+    assert (m.instructions, m.accesses, m.products) == (13, 3, 128 + 1)
+    assert (m.of_global, m.of_shared) == (16 + 4, 16 + 16 + 4)
+    assert m.multiplying == {"matrix": 128, "int": 1}
+    # 16 * 8 * 32 products of a warp: 2 cycles of an A100, 4 of Turing; 13 instructions take 3.25.
+    assert peak(CHIPS["sm_80"], m) == 2 / 3.25
+    assert peak(CHIPS["sm_75"], m) == 1
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(not assembler(), reason="ptxas is not installed")
-@pytest.mark.parametrize("name", ["gemm float32", "pooling float32"])
+@pytest.mark.parametrize("name", ["gemm float32", "gemm int8", "pooling float32"])
 def test_recorded_figures_are_today_s(name: str) -> None:
     """But for registers and spills, which another ptxas may count otherwise."""
     recorded = {r.kernel: r for r in read_rows(RECORDED, Kernel) if r.chip == "sm_80"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from typing import Any
 
@@ -21,6 +22,7 @@ from compiler.ir.expr import IRModule
 from compiler.scheduling.grid import schedule_grids
 from compiler.scheduling.grids import tiles
 from compiler.scheduling.grids.steps import Step
+from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
@@ -152,6 +154,17 @@ def test_each_element_is_read_once_by_a_tile() -> None:
     assert products / shared == 4  # a thread multiplies each with eight others
 
 
+@pytest.mark.parametrize("size", [(64, 32), (12, 10), (13, 9), (2, 200), (1, 300), (3, 3)])
+def test_each_tile_is_computed_once(size: tuple[int, int]) -> None:
+    rows, columns = size
+    number = Var("number", rows * columns)
+    at = tiles.in_groups(Index.of(number), Index.of(rows), Index.of(columns))
+    order = [tuple(int(i.value({number: k})) for i in at) for k in range(rows * columns)]
+    assert sorted(order) == [*itertools.product(range(rows), range(columns))]
+    if size == (64, 32):  # those that run at a time read few parts of the operands
+        assert [len({x[k] for x in order[:128]}) for k in (0, 1)] == [8, 16]
+
+
 def executions(f: PrimFunc) -> dict[str, int]:
     """How often the elements of each statement are computed, in all."""
     out: dict[str, int] = {}
@@ -159,11 +172,13 @@ def executions(f: PrimFunc) -> dict[str, int]:
         s = x.store if isinstance(x, Intrin) else x
         if isinstance(s, Store):
             times = 1
-            for loop in path:
-                # What the last part leaves out: it fetches nothing further.
-                parts = next((x.extent.const for x in path if x.var.name == "part"), 1)
-                skipped = loop.var.name == "more"
-                times = times * (parts - 1) // parts if skipped else times * loop.extent.const
+            if isinstance(x, Intrin) and x.intrin.late:
+                times = math.prod(x.intrin.loops.values())
+            times *= math.prod(loop.extent.const for loop in path if loop.var.name != "more")
+            for loop in (y for y in path if y.var.name == "more"):
+                (part,) = loop.extent.vars()  # the last parts bring nothing further
+                n = next(y.extent.const for y in path if y.var is part)
+                times = times * sum(int(loop.extent.value({part: k})) for k in range(n)) // n
             out[s.stage] = out.get(s.stage, 0) + times
     return out
 
@@ -187,7 +202,7 @@ def test_no_registers_are_spilled(chip: str) -> None:
         assert found.stack == 0
         assert found.registers <= 128  # two blocks of 256 threads fit a multiprocessor
         text = kernel.code.decode()
-        assert "ld.global.nc" in text
+        assert "ld.global.nc" in text or "cp.async" in text
         assert ".maxntid" in text
         if dtype == "float32":
             for together in ("ld.global.nc.v4", "ld.shared.v4", "st.global.v4"):

@@ -54,7 +54,7 @@ def test_one_instruction_does_four_products() -> None:
     f = parse_primfunc(MATMUL.format(data="int8", m=m, n=m, k=512))
     schedule_grids(f, Target.parse(WORDS))
     counts = executions(f)
-    assert counts["rows.fetch"] == m * m * 512 // 128  # bytes
+    assert counts["rows.copy"] == m * m * 512 // 128  # bytes
     assert counts.get("mac", 0) == m * m * 512 // 4
 
 

@@ -3,6 +3,7 @@ without races, and as few loads as the tiles say."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.cuda.device import opened
 from compiler.scheduling.grids import warp_tiles
+from compiler.target.intrinsics import matrix_steps
 from compiler.target.registry import Target
 
 RNG = np.random.default_rng(0)
@@ -137,14 +139,14 @@ def test_warps_share_without_races(seed: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_tiles_are_shared_out() -> None:
     """Every thread brings whole groups, and warps divide the tile."""
-    for turned in (False, True):
-        found = warp_tiles.warp_tiles(1024, turned)
+    for turned, late in product((False, True), repeat=2):
+        found = warp_tiles.warp_tiles(1024, turned, late)
         assert found
         for t in found:
             rows, columns = t.warp
             assert t.rows % rows == t.columns % columns == 0
             assert t.each[0] * t.each[1] * 32 == rows * columns
-            assert t.pitch % 32 == 16
+            assert t.stages * t.shared <= (99 if late else 48) << 10
             for n in (t.rows, t.columns):
                 assert n * t.steps % (t.threads * warp_tiles.TOGETHER) == 0
 
@@ -161,6 +163,8 @@ def test_the_instructions_can_be_switched_off() -> None:
         Target.parse("cuda -mattr=-wgmma")
     with pytest.raises(UnsupportedError, match="takes features such as -mma"):
         Target.parse("cuda -mattr=mma")
+    blocks = [matrix_steps(Target.parse(f"cuda {t}")) for t in texts]
+    assert blocks == [16, 0, 16]  # channels that lie together
     machines = {Target.parse(f"cuda {t}").machine for t in ("", "-mattr=-mma", "-runner=simt")}
     assert len(machines) == 3
 
@@ -180,7 +184,8 @@ def test_nothing_is_spilled(chip: str) -> None:
         ((text, took),) = [x for x in found if "mma.sync" in x[0]]
         assert took.spills == took.stack == 0
         assert "ldmatrix.sync.aligned.m8n8.x4" in text
-        assert "ld.global.nc.v4" in text
+        assert ("ld.global.nc.v4" if chip == "sm_75" else "cp.async.cg.shared.global") in text
+        assert not (chip != "sm_75" and "ld.global" in text)  # operands go through no register
         assert "ld.shared" not in text
         of_one = 2 if chip != "sm_75" else 8
         loads = text.count("ldmatrix.sync")

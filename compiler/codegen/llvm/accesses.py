@@ -203,6 +203,11 @@ class Accesses:
         assert out is not None
         return out
 
+    def aligned(self, b: Buffer, flat: Index, nbytes: int) -> bool:
+        """Whether the first lane of an access surely is at a multiple of so many bytes."""
+        size = LLVM_BYTES[memory_type(b.dtype)]
+        return size == nbytes or self._aligned(b, flat) % nbytes == 0
+
     def _aligned(self, b: Buffer, flat: Index) -> int:
         """Bytes that the first lane of an access is a multiple of, as far as that is known; 1: it
         is not looked for."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.codegen.backend import Code
+from compiler.codegen.launches import shared_by
 from compiler.codegen.llvm import jit
 from compiler.codegen.llvm.backend import LLVMBackend, module_text
 from compiler.codegen.llvm.standalone import external_symbols
@@ -14,6 +15,7 @@ from compiler.codegen.standalone import Standalone
 from compiler.codegen.steps import Step
 from compiler.errors import LoweringError, UnsupportedError
 from compiler.symbolic import Var
+from compiler.target.cuda import CHIPS
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.stmt import PrimFunc
@@ -27,12 +29,19 @@ class PTXBackend(LLVMBackend):
         """See Backend: kernels of one thread each, for the grids that `Stage.launch` says.
 
         Raises:
-            LoweringError: an expression or schedule that cannot be lowered, or a function that GPUs
-                have not.
+            LoweringError: an expression or schedule that cannot be lowered, a function that GPUs
+                have not, or more shared memory than a block can have.
         """
         symbols, texts = [], []
         library = target.architecture.library
+        chip = CHIPS[target.cpu]
         for k, s in enumerate(func.body):
+            _, shared = shared_by(s)
+            if shared > chip.shared:
+                raise LoweringError(
+                    f"{func.name}: a block has {shared} bytes of shared memory, of at most "
+                    f"{chip.shared} on {chip.name}: use smaller shared buffers"
+                )
             symbols.append(f"{func.name}_{k}")
             text, _ = GridStatements(func, list(tables), s, target, library).run(symbols[-1])
             texts.append(text)

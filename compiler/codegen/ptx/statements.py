@@ -4,6 +4,7 @@
   the grid's, the threads beyond do nothing;
 - shared buffer: memory of the block;
 - barrier: that of all threads of the block;
+- asynchronous copy: see `compiler.codegen.ptx.copies`;
 - instruction of a warp: see `compiler.codegen.ptx.warps`.
 
 The rest is as on a CPU (see `compiler.codegen.llvm.statements`).
@@ -11,21 +12,30 @@ The rest is as on a CPU (see `compiler.codegen.llvm.statements`).
 
 from __future__ import annotations
 
-from compiler.codegen.launches import launch_of
+from compiler.codegen.launches import BEGIN, DECLARED, launch_of, shared_by
 from compiler.codegen.llvm.addresses import SizeSums
 from compiler.codegen.llvm.statements import Statements
+from compiler.codegen.ptx.copies import write_copy, write_sync
 from compiler.codegen.ptx.warps import write_together
 from compiler.errors import LoweringError
 from compiler.symbolic import Var
 from compiler.target.emit import LLVM_BYTES, Val, memory_type
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
-from compiler.tensor.stmt import Barrier, For, Intrin, Stmt, accesses, family, walk_stmts
+from compiler.tensor.stmt import (
+    Barrier,
+    Commit,
+    For,
+    Intrin,
+    Stmt,
+    Wait,
+    accesses,
+    family,
+    walk_stmts,
+)
 
 _LEAST = 1 << 31
 """Bytes from which on positions in a buffer need 64 bits."""
-_ALIGN = 16
-"""Bytes that buffers are aligned to: as many as a thread loads at once."""
 _SPECIAL = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
 
@@ -36,7 +46,7 @@ class GridStatements(Statements):
 
     def _parameter(self, b: Buffer) -> str:
         """What nobody stores to meanwhile goes through the read-only cache."""
-        facts = f"ptr noalias nocapture align {_ALIGN}"
+        facts = f"ptr noalias nocapture align {BEGIN}"
         return facts if b in self.accesses.written else f"{facts} readonly"
 
     def _facts(self) -> str:
@@ -61,24 +71,35 @@ class GridStatements(Statements):
             raise LoweringError(f"{self.func.name}: a kernel of a GPU needs loops over its threads")
         self.most = dict(zip("xyz", launch.threads, strict=True))
         self.thread: Var | None = None
-        self.accesses.begin = _ALIGN
-        shared = [b for b, *_ in accesses([self.body]) if b.scope == "shared"]
-        for k, b in enumerate(dict.fromkeys(shared)):
-            self.scope.cursor[b] = (self._of_block(b, f"{symbol}.s{k}"), {})
+        self.accesses.begin = BEGIN
+        shared, nbytes = shared_by(self.body)
+        for k, (b, at) in enumerate(shared.items()):
+            found = (
+                self._of_launch(symbol, at) if nbytes > DECLARED else self._of_block(b, symbol, k)
+            )
+            self.scope.cursor[b] = (found, {})
 
-    def _of_block(self, b: Buffer, name: str) -> Val:
-        n, t = self.addresses.known(b.size), memory_type(b.dtype)
-        if n is None:
-            raise LoweringError(f"shared buffer {b.name} needs a constant size")
-        align = max(b.align, _ALIGN, LLVM_BYTES[t])
+    def _of_block(self, b: Buffer, symbol: str, k: int) -> Val:
+        """The k-th buffer of the block, which the code declares."""
+        name, n, t = f"{symbol}.s{k}", b.size.constant(), memory_type(b.dtype)
+        align = max(b.align, BEGIN, LLVM_BYTES[t])
         what = f"internal addrspace(3) global [{n} x {t}] undef, align {align}"
         self.e.decls[name] = f"@{name} = {what}"
         return Val(f"addrspacecast (ptr addrspace(3) @{name} to ptr)", "ptr")
+
+    def _of_launch(self, symbol: str, at: int) -> Val:
+        """A buffer in the memory that the launch gives the block, at a multiple of its bytes."""
+        name = f"{symbol}_shared"
+        self.e.decls[name] = f"@{name} = external addrspace(3) global [0 x i8], align {BEGIN}"
+        here = f"getelementptr (i8, ptr addrspace(3) @{name}, i32 {at})"
+        return Val(f"addrspacecast (ptr addrspace(3) {here} to ptr)", "ptr")
 
     def _statements(self, body: list[Stmt]) -> None:
         for s in body:
             if isinstance(s, Barrier):
                 self._barrier()
+            elif isinstance(s, Commit | Wait):
+                write_sync(self.e, s)
             else:
                 super()._statements([s])
 
@@ -91,6 +112,10 @@ class GridStatements(Statements):
         emit = s.intrin.emitter("ptx")
         if emit is None:
             super()._intrin(s)
+        elif missing := sorted(set(s.intrin.features) - self.scalars.features):
+            raise LoweringError(f"{s.intrin.name} needs {missing[0]}: name a newer chip (-arch=)")
+        elif s.intrin.late:
+            write_copy(self.scope, self.addresses, self.accesses, self.scalars, s, emit)
         else:
             write_together(self.scope, self.addresses, self.accesses, s, emit, self.thread)
 

@@ -3,6 +3,8 @@ the threads of a block become loops over what is between two barriers, and loops
 around these (deep fission of Stratton, Stone and Hwu, MCUDA: An Efficient Implementation of CUDA
 Kernels for Multi-core CPUs, 2008).
 
+Asynchronous copies are done at once: that is one of the times at which they may come.
+
 What the threads share is memory of the task; what each thread holds across barriers has an element
 for each thread there.
 """
@@ -21,11 +23,13 @@ from compiler.tensor.expr import Buffer, Expr, Gather, Load, index_value
 from compiler.tensor.stmt import (
     Attempt,
     Barrier,
+    Commit,
     For,
     Intrin,
     PrimFunc,
     Stmt,
     Store,
+    Wait,
     accesses,
     clone,
     family,
@@ -124,17 +128,18 @@ def _by_phases(threads: Sequence[For], body: Sequence[Stmt]) -> list[Stmt]:
 
 def _loops_of(body: Sequence[Stmt]) -> list[Stmt]:
     """Statements with the loops that instructions mean in the place of these, which are no
-    instructions of this CPU."""
+    instructions of this CPU; what is copied is there at once."""
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, Intrin):
             made: Stmt = s.store
             for v in reversed(s.vars.values()):
-                made = For(v, [made])
+                lanes = s.intrin.late and v.extent != 1
+                made = For(v, [made], "vector" if lanes else "serial")
             out.append(made)
         elif isinstance(s, For):
             out.append(For(s.var, _loops_of(s.body), s.kind))
-        else:
+        elif not isinstance(s, Commit | Wait):
             out.append(s)
     return out
 

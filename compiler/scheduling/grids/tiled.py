@@ -6,6 +6,9 @@ rows and columns need, from registers. While it does, what the next steps need i
 registers; there are two parts of shared memory in turn, so that one barrier for each part does.
 (Volkov and Demmel, Benchmarking GPUs to Tune Dense Linear Algebra, 2008; NVIDIA, CUTLASS.)
 
+Where chips copy to shared memory without waiting, an operand that is loaded as it is goes through
+no registers, and several parts of it are on their way (see `compiler.scheduling.grids.stages`).
+
 The steps of a sum stay in their order. Beyond the edges of the result, threads load what is at the
 edge and store nothing; beyond the end of the sum, they multiply zeros, of which one is negative: a
 sum does not change by that, not even in its sign if it is zero. Sums of custom dtypes end where
@@ -15,10 +18,10 @@ they end (see `Product.leaves_out`).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.grids.consumers import contracted
+from compiler.scheduling.grids.operands import VECTOR, Operand, Part, unrolled
 from compiler.scheduling.grids.products import (
     At,
     Product,
@@ -30,30 +33,23 @@ from compiler.scheduling.grids.products import (
     product_of,
     total,
 )
+from compiler.scheduling.grids.stages import late_copies, pipelined
 from compiler.scheduling.grids.steps import step_of
-from compiler.scheduling.grids.tiles import Tile, choose_tile
+from compiler.scheduling.grids.tiles import Tile, choose_tile, in_groups
 from compiler.scheduling.grids.words import LANES, dot_store, in_words, lay_out
-from compiler.symbolic import Index, IntLike, Var, imax, imin
+from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.target.registry import Target
 from compiler.tensor.expr import (
     Buffer,
     Expr,
     Load,
-    Select,
     binary,
-    const,
-    index_value,
     rewrite,
-    select,
     subst,
     walk,
 )
-from compiler.tensor.stmt import Barrier, For, Intrin, Stmt, Store
-
-VECTOR = 4
-"""Neighbours that a thread loads and stores together: 16 bytes."""
-APART = 4
-"""Elements between rows in shared memory that are written column by column."""
+from compiler.tensor.intrinsic import Intrinsic
+from compiler.tensor.stmt import For, Intrin, Stmt, Store
 
 
 def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = ()) -> None:
@@ -67,7 +63,8 @@ def tile_products(s: Schedule, target: Target, constants: Collection[Buffer] = (
         if tile is None:
             continue
         laid = lay_out(s, p, constants)
-        replace_nest(s, laid, TiledProduct(laid, tile, update).grid())
+        copies = late_copies(target)
+        replace_nest(s, laid, TiledProduct(laid, tile, update, copies).grid())
 
 
 def replace_nest(s: Schedule, p: Product, grid: Stmt) -> None:
@@ -108,62 +105,11 @@ def along_rows(p: Product) -> bool:
     return step(p.rows) < step(p.columns)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """An operand in a block: its tile, and who computes what of it.
-
-    Attributes:
-        side: the operand.
-        name: what its buffers are called.
-        size: rows (or columns) of the tile.
-        each: those of a thread.
-        tile: the number of the tile.
-        mine: the number of the thread along this side, of `size // each`.
-    """
-
-    side: Side
-    name: str
-    size: int
-    each: int
-    tile: Index
-    mine: Index
-
-    @property
-    def vector(self) -> int:
-        """Neighbours that a thread reads from shared memory together."""
-        return min(VECTOR, self.each)
-
-    @property
-    def stored_together(self) -> bool:
-        """Whether these are stored together, where they are neighbours in memory."""
-        return self.vector == VECTOR
-
-    def place(self, k: IntLike) -> Index:
-        """Where in the tile the k-th of a thread is: groups of neighbours, apart by those of the
-        other threads."""
-        k = Index.of(k)
-        v = self.vector
-        return (k // v) * (self.size // self.each * v) + self.mine * v + k % v
-
-    @property
-    def ends_within(self) -> bool:
-        """Whether the last tile is not whole."""
-        return not self.side.length.multiple_of(self.size)
-
-    def at(self, place: IntLike, group: int = 1, lane: IntLike = 0) -> At:
-        """Where an element of the tile is; that of the last one beyond the end. `group`: as many
-        lie together, of which it is the `lane`-th."""
-        number = self.tile * self.size + place
-        if self.ends_within:
-            number = imin(number, self.side.length - group)
-        return At(self.side.axes, number, Index.of(lane))
-
-
 class TiledProduct:
     """Writes the grid of one product."""
 
-    def __init__(self, p: Product, t: Tile, update: str):
-        self.p, self.t, self.update = p, t, update
+    def __init__(self, p: Product, t: Tile, update: str, copies: Sequence[Intrinsic] = ()):
+        self.p, self.t, self.update, self.copies = p, t, update, copies
         self.dtype = p.store.buffer.dtype
         self.out = stored_of(p)
         swap = along_rows(p)  # neighbouring threads: neighbours there
@@ -174,42 +120,42 @@ class TiledProduct:
         self.block = Var("block", total(p.both) * row_tiles * column_tiles)
         self.thread = Var("thread", t.threads)
         number = Index() if self.block.extent == 1 else Index.of(self.block)
-        rest = number // column_tiles
-        at_row = rest % row_tiles if p.both else rest
-        self.which = rest // row_tiles if p.both else Index()
+        of_one = row_tiles * column_tiles
+        self.which = number // of_one if p.both else Index()
+        tile = number % of_one if p.both else number
+        at_row, at_column = in_groups(tile, row_tiles, column_tiles)
         per_row, per_column = t.each
         fast = (t.rows // per_row) if swap else (t.columns // per_column)
         first, second = self.thread % fast, self.thread // fast
         mine = (first, second) if swap else (second, first)
-        self.rows = _Part(p.rows, "rows", t.rows, per_row, at_row, mine[0])
-        self.columns = _Part(
-            p.columns, "columns", t.columns, per_column, number % column_tiles, mine[1]
-        )
+        self.rows = Part(p.rows, "rows", t.rows, per_row, at_row, mine[0])
+        self.columns = Part(p.columns, "columns", t.columns, per_column, at_column, mine[1])
         size = Index.of(per_row * per_column)
         self.sum = Buffer(f"{p.store.buffer.name}_sum", (size,), self.dtype, "register")
 
     # ---- the whole -------------------------------------------------------------------------------
     def grid(self) -> Stmt:
         """The grid."""
-        parts = [self._staged(part) for part in (self.rows, self.columns)]
-        last = -(-self.p.steps // self.t.steps) - 1
-        body = [*self._start(), *(s for x in parts for s in x.fetch(Index()))]
-        if last == 0:
-            body += [s for x in parts for s in x.share(Index())]
-            body += [Barrier(), *self._multiply(parts, Index(), Index())]
-        else:
-            part = Var("part", last + 1)
-            more = Var("more", imin(1, last - part))
-            turn = part % 2
-            fetch = [s for x in parts for s in x.fetch(part + 1)]
-            shared = [s for x in parts for s in x.share(turn)]
-            multiply = self._multiply(parts, turn, Index.of(part))
-            body.append(For(part, [*shared, Barrier(), For(more, fetch), *multiply]))
-        body += self._finish()
+        both = [self._staged(part) for part in (self.rows, self.columns)]
+        body = [
+            *self._start(),
+            *pipelined(both, self.parts, self.stages, lambda part: self._multiply(both, part)),
+            *self._finish(),
+        ]
         return For(self.block, [For(self.thread, body, "threadIdx.x")], "blockIdx.x")
 
-    def _staged(self, part: _Part) -> _Staged:
-        return _Staged(self, part)
+    def _staged(self, part: Part) -> Operand:
+        return Operand(self, part)
+
+    @property
+    def parts(self) -> int:
+        """Parts of the sum."""
+        return -(-self.p.steps // self.t.steps)
+
+    @property
+    def stages(self) -> int:
+        """Parts that shared memory holds of an operand that is copied there."""
+        return min(self.t.stages, self.parts)
 
     def everywhere(self, *where: At) -> list[At]:
         """Where the loops of the result are; of those that both operands follow, the block says."""
@@ -227,12 +173,13 @@ class TiledProduct:
             return Store(f"{self.p.store.stage}.init", self.sum, (self._at(i, j),), value)
 
         i, j = Var("i", self.rows.each), Var("j", self.columns.each)
-        return [_unrolled(i, [_unrolled(j, [one(i, j)])])]
+        return [unrolled(i, [unrolled(j, [one(i, j)])])]
 
     def _at(self, i: IntLike, j: IntLike) -> Index:
         return Index.of(i) * self.columns.each + j
 
-    def _multiply(self, parts: Sequence[_Staged], turn: Index, part: Index) -> list[Stmt]:
+    def _multiply(self, parts: Sequence[Operand], part: Index) -> list[Stmt]:
+        """Add the products of the `part`-th part of the sum."""
         t, p, (a, b) = self.t, self.p, parts
         left = Index.of(min(t.steps, p.steps)) if p.steps <= t.steps else p.steps - part * t.steps
         whole = not p.leaves_out or p.steps % t.steps == 0
@@ -244,10 +191,10 @@ class TiledProduct:
             column = bool(guard.vars() & {f.var for f in p.columns.axes})
             at = self._step_at(guard, i, j, part * t.steps + k)
             (by_both if column else by_row).append(at)
-        columns = _unrolled(j, _guarded(by_both, mac))
-        body = [*a.take(turn, k), *b.take(turn, k), _unrolled(i, _guarded(by_row, [columns]))]
-        unrolled = t.unrolled and k.extent is not None and k.extent.constant() is not None
-        return [For(k, body, "unroll" if unrolled else "serial")]
+        columns = unrolled(j, _guarded(by_both, mac))
+        body = [*a.take(part, k), *b.take(part, k), unrolled(i, _guarded(by_row, [columns]))]
+        flat = t.unrolled and k.extent is not None and k.extent.constant() is not None
+        return [For(k, body, "unroll" if flat else "serial")]
 
     def _step_at(self, e: Index, i: Var, j: Var, step: Index) -> Index:
         """An index over the loops of an element (i, j) of the thread, and of a step."""
@@ -298,128 +245,11 @@ class TiledProduct:
         for o, x, first in reversed([*zip(outer, sides, numbers, strict=True)]):
             if x.ends_within:
                 node = For(Var("inside", imin(1, x.side.length - first)), [node])
-            node = _unrolled(o, [node])
+            node = unrolled(o, [node])
         return [node]
 
 
-class _Staged:
-    """An operand on its way: from memory to registers, to shared memory, to registers."""
-
-    def __init__(self, whole: TiledProduct, part: _Part):
-        self.whole, self.part, side = whole, part, part.side
-        t, sums = whole.t, whole.p.sums
-        load = side.load
-        self.dtype = side.value.dtype
-        steps = even_step(load, sums)
-        last = At(side.axes, Index()).last
-        own = even_step(load, [last])
-        dot = whole.p.dot
-        self.lane = None if dot is None else dot.lane
-        self.word = word = 1 if dot is None else LANES
-        self.along_sum = steps == word or (
-            own != word and abs(steps or 1 << 60) < abs(own or 1 << 60)
-        )
-        self.count = part.size * t.steps // t.threads
-        plain = not any(isinstance(e, Select) for e in walk(side.value))
-        lies = whole.p.steps if self.along_sum else last.extent
-        even = steps == word if self.along_sum else own == word
-        fits = plain and even and Index.of(lies).multiple_of(VECTOR)
-        self.lanes = min(VECTOR, self.count) if fits and not (dot and self.along_sum) else 1
-        pad = APART if self.along_sum else 0
-        shape = (2 if whole.p.steps > t.steps else 1, t.steps, part.size + pad, word)
-        self.held = self._buffer("held", (self.count * word,), "register")
-        self.shared = self._buffer("shared", shape if dot else shape[:-1], "shared")
-        self.own = self._buffer("own", (part.each * word,), "register")
-
-    def _buffer(self, name: str, shape: Sequence[int], scope: str) -> Buffer:
-        return Buffer(f"{self.part.name}_{name}", tuple(map(Index.of, shape)), self.dtype, scope)
-
-    def _stored(
-        self, what: str, there: Buffer, at: Sequence[IntLike], value: Expr, lanes: tuple[Var, str]
-    ) -> Stmt:
-        """A statement over neighbours and, of words, over their bytes: the last of the indices are
-        of words, where a buffer is in registers."""
-        lane, kind = lanes
-        word = Var("byte", LANES)
-        idx = tuple(map(Index.of, at))
-        if self.lane is not None:
-            idx = (idx[0] * LANES + word,) if there.scope == "register" else (*idx, Index.of(word))
-            value = subst(value, {self.lane: word})
-        node: Stmt = Store(f"{self.part.name}.{what}", there, idx, value)
-        if self.lane is not None:
-            node = For(word, [node], "vector")
-        return For(lane, [node], kind) if lane.extent != 1 else node
-
-    def _held(self, b: Buffer, at: Sequence[IntLike]) -> Load:
-        """What is in a buffer; of words, a byte."""
-        idx = tuple(map(Index.of, at))
-        if self.lane is not None:
-            many = b.scope == "register"
-            idx = (idx[0] * LANES + self.lane,) if many else (*idx, Index.of(self.lane))
-        return Load(b, idx)
-
-    def _where(self, k: IntLike) -> tuple[Index, Index]:
-        """(step, place) of the k-th group of neighbours that a thread loads."""
-        t, n = self.whole.t, self.lanes
-        number = Index.of(k) * t.threads + self.whole.thread
-        row = t.steps if self.along_sum else self.part.size
-        along, across = (number % (row // n)) * n, number // (row // n)
-        return (along, across) if self.along_sum else (across, along)
-
-    def fetch(self, part: Index) -> list[Stmt]:
-        """Load what the thread brings of the `part`-th part of the sum."""
-        p, n, steps = self.whole.p, self.lanes, self.whole.t.steps
-        k, lane = Var("k", self.count // n), Var("lane", n)
-        step, place = self._where(k)
-        step = part * steps + step
-        inner = Index.of(lane) if n > 1 else Index()
-        clamped, ends = step, p.steps % steps != 0
-        if ends:
-            clamped = imin(step, p.steps - (n if self.along_sum else 1))
-        ends = ends and not p.leaves_out
-        if self.along_sum:
-            where = [self.part.at(place), At(p.sums, clamped, inner)]
-        else:
-            where = [self.part.at(place, n, inner), At(p.sums, clamped)]
-        value = numbered(self.part.side.value, self.whole.everywhere(*where))
-        if ends:
-            inside = imin(imax(p.steps - step, 0), 1)
-            zero = const(0, self.dtype)
-            if self.dtype.is_float and self.part is self.whole.columns:
-                zero = const(-0.0, self.dtype)
-            value = select(binary("NE", index_value(inside), 0), value, zero)
-        return [
-            _unrolled(
-                k, [self._stored("fetch", self.held, [k * n + inner], value, (lane, "vector"))]
-            )
-        ]
-
-    def share(self, turn: Index) -> list[Stmt]:
-        """Store that in shared memory."""
-        n = self.lanes
-        k, lane = Var("k", self.count // n), Var("lane", n)
-        step, place = self._where(k)
-        inner = Index.of(lane) if n > 1 else Index()
-        at = (step + inner, place) if self.along_sum else (step, place + inner)
-        value = self._held(self.held, [k * n + inner])
-        kind = "unroll" if self.along_sum else "vector"
-        return [
-            _unrolled(k, [self._stored("share", self.shared, [turn, *at], value, (lane, kind))])
-        ]
-
-    def take(self, turn: Index, step: Index) -> list[Stmt]:
-        """Load what the thread multiplies in a step."""
-        n = self.part.vector
-        k, lane = Var("k", self.part.each // n), Var("lane", n)
-        inner = Index.of(lane) if n > 1 else Index()
-        value = self._held(self.shared, [turn, step, self.part.place(k * n) + inner])
-        kind = "vector" if self.lane is None else "unroll"  # words are read one by one
-        return [
-            _unrolled(k, [self._stored("take", self.own, [k * n + inner], value, (lane, kind))])
-        ]
-
-
-def _neighbours(load: Load, part: _Part) -> bool:
+def _neighbours(load: Load, part: Part) -> bool:
     """Whether a thread's neighbours along a side are neighbours in memory."""
     last = At(part.side.axes, Index()).last
     return (
@@ -434,10 +264,6 @@ def _guarded(guards: Sequence[Index], body: list[Stmt]) -> list[Stmt]:
     for guard in guards:
         body = [For(Var("inside", guard), body)]
     return body
-
-
-def _unrolled(v: Var, body: list[Stmt]) -> Stmt:
-    return For(v, body, "unroll")
 
 
 __all__ = ["TiledProduct", "tile_products"]

@@ -18,6 +18,8 @@ LEAST = 8
 """Rows, columns and steps from which on there are tiles."""
 SIZES = {128: 8, 64: 4, 32: 4, 16: 2, 8: 1}
 """Rows or columns of a tile -> those of a thread."""
+APART = 4
+"""Elements between rows in shared memory that are written column by column."""
 MOST, FEWEST = 256, 32
 """Threads of a block."""
 REGISTERS = 64
@@ -32,6 +34,10 @@ registers for the next part, and bytes of shared memory, of which the smallest c
 blocks."""
 LOOP = 8
 """Instructions of an iteration that is not unrolled."""
+MOST_STAGES = 4
+"""Of an operand that is copied: with more, parts wait in shared memory."""
+TOGETHER = 8
+"""Rows of tiles that are computed column by column."""
 BUSY = 2
 """Warps that keep a quarter of a multiprocessor busy."""
 
@@ -43,12 +49,15 @@ class Tile:
     Attributes:
         rows, columns: of the result.
         steps: of the sum, whose operands are in shared memory at once.
+        stages: such parts of an operand that shared memory holds, if it is copied there without
+            waiting: all but one are on their way.
         unrolled: whether a thread's instructions for all of these follow each other.
     """
 
     rows: int
     columns: int
     steps: int
+    stages: int = 2
     unrolled: bool = field(default=True, kw_only=True)
 
     @property
@@ -107,8 +116,10 @@ def tile_of(rows: int, columns: int, whole: int, step: Step = BUILT_IN) -> Tile:
         if -(-whole // more) * more > -(-whole // LEAST) * FULL:
             break
         steps = more
+    stages = SHARED // (steps * (rows + columns + APART) * WORD * step.words)
+    stages = max(2, min(stages, MOST_STAGES))
     long = one.products * steps * step.instructions > UNROLLED
-    return Tile(rows, columns, steps, unrolled=not long)
+    return Tile(rows, columns, steps, stages, unrolled=not long)
 
 
 def _time(t: Tile, blocks: int, step: Step) -> float:
@@ -119,6 +130,24 @@ def _time(t: Tile, blocks: int, step: Step) -> float:
     warps = -(-t.threads // 32) * -(-blocks // MULTIPROCESSORS)
     at_once = min(4.0, warps / BUSY)
     return warps * (t.products * step.instructions + alone + loads) / at_once
+
+
+def in_groups(number: Index, rows: Index, columns: Index) -> tuple[Index, Index]:
+    """Which row and column of tiles a block computes, of `rows` and `columns` of these.
+
+    Blocks that run at a time should read few different parts of the operands, which then come from
+    memory once and stay in the L2 cache: where there are more tiles than multiprocessors, tiles go
+    column by column through groups of up to `TOGETHER` rows (CUTLASS, "threadblock
+    rasterization"); else row by row.
+    """
+    r, c = rows.constant(), columns.constant()
+    group = 1
+    if r is not None and c is not None and r * c > MULTIPROCESSORS:
+        group = next(n for n in range(TOGETHER, 0, -1) if r % n == 0)
+    if group == 1:
+        return number // columns, number % columns
+    within = number % (columns * group)
+    return number // (columns * group) * group + within % group, within // group
 
 
 def size_of(p: Product) -> tuple[int, int, int]:
@@ -139,4 +168,4 @@ def _assumed(i: Index) -> int:
     return int(i.value(known))
 
 
-__all__ = ["Tile", "choose_tile", "size_of", "tile_of"]
+__all__ = ["Tile", "choose_tile", "in_groups", "size_of", "tile_of"]

@@ -8,14 +8,16 @@ are spread over its threads.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.grids.consumers import contracted
+from compiler.scheduling.grids.operands import Operand, Part
 from compiler.scheduling.grids.products import At, Product, Side, even_step, numbered, product_of
-from compiler.scheduling.grids.tiled import TiledProduct, _Part, _Staged, along_rows, replace_nest
-from compiler.scheduling.grids.warp_tiles import TOGETHER, WarpTile, choose_warp_tile
+from compiler.scheduling.grids.stages import late_copies
+from compiler.scheduling.grids.tiled import TiledProduct, along_rows, replace_nest
+from compiler.scheduling.grids.warp_tiles import TOGETHER, WarpTile, choose_warp_tile, large_enough
 from compiler.scheduling.grids.words import LANES, lay_out, over_words
 from compiler.symbolic import Index, IntLike, Var, imax, imin
 from compiler.target.cuda import WARP
@@ -24,12 +26,14 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import (
     Buffer,
     Cast,
+    Expr,
     Load,
     Select,
     binary,
     const,
     index_value,
     index_vars,
+    rewrite,
     select,
     subst,
     walk,
@@ -48,11 +52,12 @@ def tile_by_warps(s: Schedule, target: Target, constants: Collection[Buffer] = (
             continue
         it, turned = multiply
         p = _by_groups(over_words(p, it))
-        tile = choose_warp_tile(p, turned) if p.dot is not None else None
-        if tile is None:
+        if p.dot is None or not large_enough(p):
             continue
-        laid = lay_out(s, p, constants, along_sum=True)
-        replace_nest(s, laid, WarpProduct(laid, tile, contracted(p.store, target)).grid())
+        laid, copies = lay_out(s, p, constants, along_sum=True), late_copies(target)
+        late = bool(copies) and all(_together(laid, x) for x in (laid.rows, laid.columns))
+        tile, update = choose_warp_tile(p, turned, late), contracted(p.store, target)
+        replace_nest(s, laid, WarpProduct(laid, tile, update, copies).grid())
 
 
 def _instruction(p: Product, target: Target) -> tuple[Intrinsic, bool] | None:
@@ -84,12 +89,27 @@ def _by_groups(p: Product) -> Product:
     return replace(p, rows=rows, columns=columns, sums=sums)
 
 
+def _together(p: Product, side: Side) -> bool:
+    """Whether the words of a group are neighbours in memory, and lie all in the data or all in the
+    padding."""
+    inner = p.sums[-1]
+    chosen = {inner.var} | ({p.dot.lane} if p.dot is not None else set())
+    conditions = [e.cond for e in walk(side.value) if isinstance(e, Select)]
+    alike = not any(index_vars(c) & chosen for c in conditions)
+    return alike and even_step(side.load, [inner]) == LANES and inner.extent == TOGETHER
+
+
+def _if(e: Select, m: Mapping[Var, IntLike]) -> Select:
+    """A selection, in whose condition variables are replaced."""
+    return Select(subst(e.cond, m), e.a, e.b)
+
+
 LEAST_BYTES = 32
 """Steps of a sum from which on warps multiply: those of an instruction."""
 
 
 @dataclass(frozen=True)
-class _OfWarp(_Part):
+class _OfWarp(Part):
     """An operand in a block.
 
     Attributes:
@@ -105,7 +125,7 @@ class _OfWarp(_Part):
 
     @property
     def stored_together(self) -> bool:
-        """See _Part."""
+        """See Part."""
         return self.pairs
 
     def place(self, k: IntLike) -> Index:
@@ -122,8 +142,8 @@ class WarpProduct(TiledProduct):
 
     t: WarpTile
 
-    def __init__(self, p: Product, t: WarpTile, update: str):
-        super().__init__(p, t, update)
+    def __init__(self, p: Product, t: WarpTile, update: str, copies: Sequence[Intrinsic] = ()):
+        super().__init__(p, t, update, copies)
         along, lane = t.warps[1], self.thread % WARP
         warp = self.thread // WARP
         mine = [(warp // along) * WARP + lane, (warp % along) * WARP + lane]
@@ -134,10 +154,14 @@ class WarpProduct(TiledProduct):
             )
         )
 
-    def _staged(self, part: _Part) -> _Staged:
+    def _staged(self, part: Part) -> Operand:
         return _Lines(self, part)
 
-    def _multiply(self, parts: Sequence[_Staged], turn: Index, part: Index) -> list[Stmt]:
+    def _spot(self, x: Operand, part: Index, place: Index, byte: Index) -> tuple[Index, ...]:
+        """Where a byte of a row is in shared memory."""
+        return (part % x.turns, place, self.t.swizzled(place, byte))
+
+    def _multiply(self, parts: Sequence[Operand], part: Index) -> list[Stmt]:
         assert self.p.dot is not None
         it = self.p.dot.intrinsic
         m, n, depth = it.loops.values()
@@ -149,7 +173,7 @@ class WarpProduct(TiledProduct):
         at = self._at(column, row) if self.t.turned else self._at(row, column)
         step = k * depth + own["k"]
         a, b = (
-            Load(x.shared, (turn, x.part.place(of), step)).astype(INT32)
+            Load(x.shared, self._spot(x, part, x.part.place(of), step)).astype(INT32)
             for x, of in ((first, row), (second, column))
         )
         store = Store(self.p.store.stage, self.sum, (at,), binary("Mul", a, b), "Add")
@@ -161,26 +185,27 @@ class WarpProduct(TiledProduct):
         return [node]
 
 
-class _Lines(_Staged):
+class _Lines(Operand):
     """An operand on its way: from memory to registers, to shared memory. A thread brings groups of
     neighbouring words of a row."""
 
-    def __init__(self, whole: WarpProduct, part: _Part):
+    def __init__(self, whole: WarpProduct, part: Part):
+        self.tile = whole.t
         super().__init__(whole, part)
-        t, sums, load = whole.t, whole.p.sums, part.side.load
-        inner = sums[-1]
-        chosen = {inner.var} | ({self.lane} if self.lane is not None else set())
-        conditions = [e.cond for e in walk(part.side.value) if isinstance(e, Select)]
-        alike = not any(index_vars(c) & chosen for c in conditions)
-        side = even_step(load, [inner]) == LANES and inner.extent == TOGETHER
+
+    def _layout(self) -> tuple[int, ...]:
+        """See Operand."""
+        whole, load = self.whole, self.part.side.load
         self.lanes = TOGETHER
-        self.together = side and alike
+        self.together = _together(whole.p, self.part.side)
         # Neighbouring threads bring neighbouring groups of a row, or else rows.
-        if self.together:
-            several = [f for f in sums[-2:] if f.extent != 1]
-            self.along_sum = len(several) > 1 and even_step(load, several) == LANES
-        turns = 2 if whole.p.steps > t.steps else 1
-        self.shared = self._buffer("shared", (turns, part.size, t.pitch), "shared")
+        several = [f for f in whole.p.sums[-2:] if f.extent != 1]
+        rows = len(several) > 1 and even_step(load, several) == LANES
+        self.along_sum = self.together and rows
+        return (self.part.size, whole.t.steps * LANES)
+
+    def _moves(self, it: Intrinsic) -> bool:
+        return self.together and super()._moves(it)
 
     def _where(self, k: IntLike) -> tuple[Index, Index]:
         """(step, place) of the k-th group of neighbours that a thread loads."""
@@ -191,10 +216,8 @@ class _Lines(_Staged):
             return (number % row) * n, number // row
         return (number // self.part.size) * n, number % self.part.size
 
-    def fetch(self, part: Index) -> list[Stmt]:
-        """Load what the thread brings of the `part`-th part of the sum."""
+    def _brought(self, part: Index, k: IntLike, lane: IntLike) -> Expr:
         p, n, steps = self.whole.p, self.lanes, self.whole.t.steps
-        k, lane = Var("k", self.count // n), Var("lane", n)
         step, place = self._where(k)
         step = part * steps + step
         inner = Index.of(lane)
@@ -205,21 +228,41 @@ class _Lines(_Staged):
             clamped = imin(step, p.steps - (n if self.together else 1))
         where = [self.part.at(place), At(p.sums, clamped, inner)]
         value = numbered(self.part.side.value, self.whole.everywhere(*where))
+        if self.together:  # no condition tells the words of a group apart
+            first = dict.fromkeys(Index.of(lane).vars(), 0)
+            value = rewrite(value, lambda e: _if(e, first) if isinstance(e, Select) else None)
         if ends:
             inside = imin(imax(p.steps - step, 0), 1)
             zero = const(0, self.dtype)
             value = select(binary("NE", index_value(inside), 0), value, zero)
-        kind = "vector" if self.together else "unroll"
-        at = [k * n + lane]
-        return [For(k, [self._stored("fetch", self.held, at, value, (lane, kind))], "unroll")]
+        return value
 
-    def share(self, turn: Index) -> list[Stmt]:
-        """Store that in shared memory."""
+    def _there(self, part: Index, k: IntLike, lane: IntLike) -> list[Index]:
+        step, place = self._where(k)
+        row = self.tile.swizzled(place, (step + lane) * LANES)
+        return [part % self.turns, place, row]
+
+    def _byte(self, at: Sequence[Index], byte: IntLike) -> list[Index]:
+        return [*at[:-1], at[-1] + byte]
+
+    def fetch(self, part: Index) -> list[Stmt]:
+        """See Operand."""
+        n = self.lanes
+        k, lane = Var("k", self.count // n), Var("lane", n)
+        kind = "vector" if self.together else "unroll"
+        value = self._brought(part, k, lane)
+        return [
+            For(
+                k, [self._stored("fetch", self.held, [k * n + lane], value, (lane, kind))], "unroll"
+            )
+        ]
+
+    def share(self, part: Index) -> list[Stmt]:
+        """See Operand."""
         n = self.lanes
         k, lane, byte = Var("k", self.count // n), Var("lane", n), Var("byte", LANES)
-        step, place = self._where(k)
         value = Load(self.held, ((k * n + lane) * LANES + byte,))
-        at = (turn, place, (step + lane) * LANES + byte)
+        at = tuple(self._byte(self._there(part, k, lane), byte))
         node: Stmt = Store(f"{self.part.name}.share", self.shared, at, value)
         node = For(lane, [For(byte, [node], "vector")], "vector")
         return [For(k, [node], "unroll")]

@@ -57,7 +57,7 @@ def matrix_steps(target: Target) -> int:
     every = for_target(target)
     found = (i for i in every if i.rows is not None and i.emitter(target.kind))
     products = (i for i in found if len(i.operand_dtypes) == 2)
-    of_warps = any(i.emitter("ptx") for i in every)
+    of_warps = any(i.emitter("ptx") and not i.late for i in every)
     return next((i.loops["k"] * i.loops["i"] for i in products), HALF if of_warps else 0)
 
 
