@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from compiler.build import build, optimize
-from compiler.errors import DtypelabError
+from compiler.errors import ConfigError, DtypelabError
 from compiler.ir.expr import Call, Function, IRModule, atom_type
 from compiler.lowering.legalize import legalize
 from compiler.passes.manager import PassContext
@@ -114,9 +114,11 @@ def choose_network(
         progress: called after every alternative.
 
     Raises:
-        ConfigError: the log cannot be read or written.
+        ConfigError: the log cannot be read or written, or the seed is negative.
         DtypelabError: the module cannot be built.
     """
+    if seed < 0:
+        raise ConfigError(f"seed must not be negative, not {seed}")
     chosen, start = Target.parse(target), time.perf_counter()
     searched = _Search(mod, chosen, threads, log)
     with quiet() if threads == 1 else nullcontext():

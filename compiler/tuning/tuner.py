@@ -147,8 +147,8 @@ def tune(
         transfer: logs (or one) whose choices are tried first, whatever CPU they are from.
 
     Raises:
-        ConfigError: a budget or number of trials that is not positive, a log that cannot be
-            written, or a file that is none.
+        ConfigError: a budget or number of trials that is not positive, a negative seed, a log that
+            cannot be written, or a file that is none.
         DtypelabError: the module cannot be built, or the target's kernels cannot be called one by
             one, or the place was lost.
     """
@@ -156,6 +156,8 @@ def tune(
         raise ConfigError(f"tuning needs a positive budget, not {budget_s} s, {trials} trials")
     if budget_s == math.inf and trials is None:
         raise ConfigError("tuning needs a budget or a number of trials: it would not end")
+    if seed < 0:
+        raise ConfigError(f"seed must not be negative, not {seed}")
     check_log(log)
     logs = [transfer] if isinstance(transfer, str | os.PathLike) else transfer
     hints = [h for path in logs for h in _hints(path)]

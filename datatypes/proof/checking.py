@@ -58,7 +58,8 @@ def check_format(
 
     Raises:
         DtypelabError: no such format or target.
-        InputError: no such lowering, or `exhaustive` for a format of other than 16 bits.
+        InputError: no such lowering, a negative seed, or `exhaustive` for a format of other than 16
+            bits.
         LoweringError: the format has no kernels in this lowering at all.
     """
     fmt = get(fmt)
@@ -66,6 +67,8 @@ def check_format(
         raise InputError(f"{fmt.name} has {fmt.nbits} bits; exhaustive checks are for 16 bits")
     if fmt.rounding == "stochastic":
         raise InputError(f"{fmt.name} rounds stochastically; check the format it is without that")
+    if seed < 0:
+        raise InputError(f"seed must not be negative, not {seed}")
     chosen = list(targets) if targets is not None else runnable_targets()
     subjects = [Subject(fmt, target, lowering) for target in chosen]
     return _Check(fmt, subjects, seed, exhaustive).run(watch or (lambda _: None))

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="NAME")
 @click.option("--exhaustive", is_flag=True, help="All 2^32 pairs of add and mul (16 bits).")
 @click.option("--lowering", metavar="KIND", help="library, table or vector.")
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Of the samples.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the samples.",
+)
 @json_option
 def check(name: str, exhaustive: bool, lowering: str | None, seed: int, as_json: bool) -> None:
     """Check that compiled code computes in a format what the format means, bit for bit.

@@ -39,7 +39,14 @@ from .common import (
     help="0 takes the likeliest id; others choose by chance.",
 )
 @click.option("--top-k", type=int, metavar="K", help="Choose among the K likeliest ids.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the chances.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the chances.",
+)
 @click.option("--tokenizer", type=click.Path(path_type=Path), metavar="FILE.json")
 @click.option("--plan", type=click.Path(path_type=Path), metavar="P.json", help="Quantize by it.")
 @click.option(

@@ -71,7 +71,7 @@ def _report(context: click.Context, _: click.Parameter, log: str | None) -> None
     metavar="N",
     help="Stop after as many candidates a kernel, on average: more where they help more.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
 @batch_options
 @int8_options
 @outputs_option(text="Tune only what this output needs.")

@@ -134,8 +134,11 @@ class Dataset:
         """`count` calibration inputs, chosen without replacement by `seed`.
 
         Raises:
-            ConfigError: the data set has fewer than `count` calibration inputs.
+            ConfigError: the data set has fewer than `count` calibration inputs, or the seed is
+                negative.
         """
+        if seed < 0:
+            raise ConfigError(f"seed must not be negative, not {seed}")
         if count > len(self.calibration):
             have = f"has only {len(self.calibration)}" if len(self.calibration) else "has no"
             names = list(self.x.arrays) if isinstance(self.x, Feed) else ["x"]

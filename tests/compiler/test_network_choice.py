@@ -271,6 +271,12 @@ def test_other_results_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert tuning.choice == NetworkChoice()
 
 
+def test_a_negative_seed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="seed must not be negative, not -1"):
+        choose_network(net(), log=tmp_path / "log.jsonl", seed=-1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_networks_of_floats_may_move() -> None:
     assert only_floats(net())
     assert not only_floats(datatypes.change_dtype(net(), "float32", "posit16_es1"))

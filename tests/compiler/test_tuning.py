@@ -316,6 +316,8 @@ def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="positive budget"):
         tune(net(), budget_s=0, log=tmp_path / "a")
+    with pytest.raises(ConfigError, match="seed must not be negative, not -2"):
+        tune(net(), log=tmp_path / "a", seed=-2)
     with pytest.raises(UnsupportedError, match="'c' cannot be timed one by one"):
         tune(net(), target="c", log=tmp_path / "a")
     with pytest.raises(ConfigError, match=r"cannot write .*there is no folder"):

@@ -36,6 +36,8 @@ def test_the_seed_chooses_the_calibration_sample() -> None:
     assert {i.tobytes() for i in whole} == {i.tobytes() for i in data.calibration}
     with pytest.raises(ConfigError, match="has only 200 calibration inputs"):
         data.calibration_sample(201, 0)
+    with pytest.raises(ConfigError, match="seed must not be negative, not -1"):
+        data.calibration_sample(2, -1)
 
 
 def test_a_users_file_is_taken_as_it_is(tmp_path: Path) -> None:

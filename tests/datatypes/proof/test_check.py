@@ -114,6 +114,8 @@ def test_bad_requests_are_refused() -> None:
         check_format("posit16_es9x")
     with pytest.raises(InputError, match="unknown datatype lowering 'fast'"):
         check_format("posit8_es0", "fast")
+    with pytest.raises(InputError, match="seed must not be negative, not -1"):
+        check_format("posit8_es0", seed=-1)
 
 
 # ---- the command ---------------------------------------------------------------------------------
