@@ -14,10 +14,12 @@ from engines.onednn_graphs import DRAWN, drawn, explained, feeds, handed
 import compiler
 from compiler.engines.onednn.contractions import exact_bytes
 from compiler.engines.onednn.library import missing
+from compiler.engines.onednn.operators import POSTS
 from compiler.errors import UnsupportedError
 from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.op.library import get_op
 from compiler.types.dtypes import Array
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "oneDNN is there")
@@ -56,6 +58,26 @@ def test_random_layers(kind: str, dtype: str, seed: int) -> None:
     exe = compiler.build(mod, engines=["onednn"])
     assert exe.regions or kind == "mapped", explained(mod)
     same(exe(**given), evaluate(mod, **given), steps=1 if near else 0)
+
+
+def unary() -> list[str]:
+    """The functions of one number that are handed over, as they are without attributes."""
+    ops = (get_op(name) for name in sorted(POSTS))
+    return [op.name for op in ops if op.arity == (1, 1) and op.name != "clip"]
+
+
+@pytest.mark.parametrize("name", unary())
+def test_functions_are_within_rounding(name: str) -> None:
+    """Of numbers of all sizes, near 1, and where functions bend."""
+    rng = np.random.default_rng(0)
+    drawn = rng.choice([-1, 1], 4000) * np.exp2(rng.uniform(-149, 100, 4000))
+    near = [1 + s * 2.0**-k for k in range(1, 24) for s in (1, -1)]
+    x = np.concatenate([drawn, near, np.linspace(-90, 90, 4001)]).astype(np.float32)
+    mod = compiler.parse(f"def @main(%x: Tensor[({x.size},), float32]) {{ %y = {name}(%x); %y }}")
+    exe = compiler.build(mod, engines=["onednn"])
+    assert exe.regions
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(exe(x), evaluate(mod, x), rtol=5e-7, atol=5e-7)
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 1), (2, 3, 1, 1), (3, 5)])
@@ -196,6 +218,7 @@ def test_several_threads_at_once() -> None:
     [
         ("%y = nn.relu(%x);", "sizes must be known"),
         ("%y = erf(%x);", "is no elementwise operator"),
+        ("%y = log(%x);", "is no elementwise operator"),
         ('%y = bitcast(%x, dtype="int32");', "is no elementwise operator"),
         ("%y = divide(1.0float32, %x);", "first operand"),
     ],

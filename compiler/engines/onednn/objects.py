@@ -153,7 +153,6 @@ class Kind(IntEnum):
     LOGISTIC = 41
     EXP = 42
     GELU_TANH = 43
-    LOG = 45
     CLIP = 47
     GELU_ERF = 49
     ROUND = 50

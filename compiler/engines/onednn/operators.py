@@ -111,10 +111,11 @@ def _function(kind: Kind, alpha: str | float = 0.0, beta: str | float = 0.0) -> 
     return apply
 
 
+# Not log: its logarithm is off by up to 3e-6 whatever the result, so that of 1.000001 has the wrong
+# sign, and takes subnormal numbers for the smallest normal one.
 post("tanh")(_function(Kind.TANH))
 post("exp")(_function(Kind.EXP))
 post("sqrt")(_function(Kind.SQRT))
-post("log")(_function(Kind.LOG))
 post("abs")(_function(Kind.ABS))
 post("sigmoid")(_function(Kind.LOGISTIC))
 post("negative")(_function(Kind.LINEAR, -1.0))
