@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from compiler.boundary.registered import Registered, guarded, naming
 from compiler.engines.engine import Runner, usable_engine
@@ -48,8 +49,22 @@ class Runners:
         """Register the runner of a region, which was made of `f`."""
         said = f"engine {region.engine!r} failed at region @{region.name}"
         title = f"{region.engine}/{region.name}"
-        self.names[region.name] = self._registered.add(title, guarded(said, runner))
+        run = guarded(said, runner)
+        if run is not runner:  # not a C function, which is called as it is
+            run = _where_something_is(run, len(f.results))
+        self.names[region.name] = self._registered.add(title, run)
         self.made[region.name], self.functions[region.name] = runner, f
+
+
+def _where_something_is(run: Runner, results: int) -> Runner:
+    """A runner that is called only where one of its results has elements: of a batch of nothing
+    there is nothing to compute, for which no engine needs to be made."""
+
+    def called(*arrays: Any) -> None:
+        if any(a.size for a in arrays[-results:]):
+            run(*arrays)
+
+    return called
 
 
 def linked(mod: IRModule, target: Target, threads: int = 1) -> tuple[IRModule, Runners]:

@@ -113,6 +113,13 @@ def test_partition_without_a_design_takes_the_default() -> None:
     np.testing.assert_array_equal(exe(x), compiler.build(mod)(x))
 
 
+def test_a_batch_of_nothing() -> None:
+    exe = compiler.build(quantized("mnist_mlp"), target="accel")
+    assert exe(digits(0)).shape == (0, 10)
+    assert cost(exe) is None
+    assert exe(digits(1)).shape == (1, 10)
+
+
 @pytest.mark.thorough
 def test_open_sizes_are_planned_when_they_come() -> None:
     exe, mod = compiler.build(quantized("mnist_dwsep"), target="accel"), quantized("mnist_dwsep")
