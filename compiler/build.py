@@ -207,12 +207,15 @@ def build(
             or a device cannot run here, which says what to install, or cannot compute what is
             annotated for it.
         LoweringError: an operator or a custom datatype has no lowering; names it.
-        InputError: a bad number of threads or lowering; or a value is annotated for two devices.
+        InputError: a bad number of threads or lowering, costs without engines; or a value is
+            annotated for two devices.
         ConfigError: the tuning log in use (see `apply_history_best`) cannot be read or does not
             fit; or there is no such engine or device.
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
+    if costs is not None and not engines:
+        raise InputError(f"costs={costs!r} measures engines, and none are named")
 
     def rest(main: IRModule, given: Target) -> Executable:
         if engines:

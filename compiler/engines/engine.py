@@ -110,11 +110,14 @@ def checked(engines: Sequence[str] | str) -> tuple[str, ...]:
     """The names of engines, all of which run here.
 
     Raises:
-        ConfigError, UnsupportedError: as `usable_engine`.
+        ConfigError: as `usable_engine`; or what is given is no name.
+        UnsupportedError: as `usable_engine`.
         InputError: one is named twice.
     """
     named = (engines,) if isinstance(engines, str) else tuple(engines)
     for e in named:
+        if not isinstance(e, str):
+            raise ConfigError(f"an engine is called by its name, such as 'onednn', not {e!r}")
         if named.count(e) > 1:
             raise InputError(f"engine {e!r} is named twice: the order of engines is their priority")
         usable_engine(e)

@@ -220,6 +220,17 @@ def test_an_unknown_engine_names_the_nearest(walking: Walking) -> None:
         compiler.build(compiler.parse(TEXT.format("walkin")))
 
 
+@pytest.mark.parametrize("wrong", [None, 3, Engine("walking", (), lambda f, name: lambda *a: None)])
+def test_engines_are_given_by_name(walking: Walking, wrong: object) -> None:
+    with pytest.raises(compiler.ConfigError, match="an engine is called by its name, such as"):
+        compiler.build(compiler.parse(TEXT.format("walking")), engines=[wrong])  # type: ignore[list-item]
+
+
+def test_costs_of_no_engine_are_refused(walking: Walking) -> None:
+    with pytest.raises(compiler.InputError, match="costs='measured' measures engines, and none"):
+        compiler.build(compiler.parse(TEXT.format("walking")), costs="measured")
+
+
 def test_engines_are_registered_once(walking: Walking) -> None:
     engine = Engine("walking", (), walking.compile)
     with pytest.raises(compiler.ConfigError, match="already registered: pass override=True"):
