@@ -173,7 +173,7 @@ def bench(
         return
     show(_table(stats, name))
     echo_lowering(executable)
-    echo_engines(executable)
+    echo_engines(executable, wanted)
     if tuned:
         say(f"{executable.tuned} kernels with tiles from {tuned}")
 

@@ -110,9 +110,10 @@ def chosen_engines(names: Sequence[str], costs: str) -> EngineChoice:
     return chosen
 
 
-def echo_engines(executable: Executable) -> None:
-    """Print a line for every region of an engine, or that one was not handed."""
-    if lines := handed_lines(executable):
+def echo_engines(executable: Executable, chosen: EngineChoice) -> None:
+    """Print a line for every region of an engine, or that one was not handed, and for every chosen
+    engine that has none."""
+    if lines := handed_lines(executable, chosen):
         say(*lines)
 
 

@@ -12,6 +12,7 @@ import click
 from compiler.errors import InputError
 from experiments.files import atomic_path, check_outputs
 from experiments.systems import pipeline, schemes
+from experiments.systems.engine_choice import idle_lines
 from experiments.zoo import model_files
 
 from .common import (
@@ -28,6 +29,7 @@ from .common import (
     one_call,
     outputs_option,
     print_json,
+    say,
     shape_option,
     show,
 )
@@ -127,10 +129,12 @@ def compare(
     needed = {b.var.name for b in choose_outputs(module, chosen).main.bindings}
     inputs = list(arrays.values())
     errors: list[LayerError] | list[NodeError]
+    kept, idle = object(), list[str]()
     if plan is None:
-        variant, kept = pipeline.retype(module, scheme), object()
+        variant = pipeline.retype(module, scheme)
         if wanted.names:
-            variant, kept = pipeline.with_engines(variant, wanted)
+            variant, kept, used = pipeline.with_engines(variant, wanted)
+            idle = idle_lines(wanted, used)
         errors = [e for e in layer_errors(module, variant, inputs, events) if e.value in needed]
         del kept
         table = _table(errors)
@@ -150,6 +154,8 @@ def compare(
         print_json({"model": model, "dtype": dtype, "plan": plan or "", "layers": layers})
         return
     show(table)
+    if idle:
+        say(*idle)
 
 
 def _table(errors: list[LayerError]) -> Table:

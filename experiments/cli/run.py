@@ -110,7 +110,7 @@ def run(
         print_json({**facts, "outputs": described, "saved": str(output or "")})
         return
     echo_lowering(executable)
-    echo_engines(executable)
+    echo_engines(executable, wanted)
     echo_places(executable)
     for name, facts in described.items():
         figures = (f"{key} {facts[key]:.6g}" for key in ("min", "max", "mean") if key in facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,12 @@ def handed_text(executable: Executable | Any) -> str:
     return json.dumps(rows) if rows else ""
 
 
-def handed_lines(executable: Executable | Any) -> list[str]:
-    """The same for people, a line a region."""
-    return [str(x) for x in (*_regions(executable), *getattr(executable, "decisions", ()))]
+def handed_lines(executable: Executable | Any, chosen: EngineChoice) -> list[str]:
+    """The same for people, a line a region, and one for each chosen engine that has none."""
+    found = (*_regions(executable), *getattr(executable, "decisions", ()))
+    return [*map(str, found), *idle_lines(chosen, {x.engine for x in found})]
+
+
+def idle_lines(chosen: EngineChoice, used: Collection[str]) -> list[str]:
+    """A line for each chosen engine that is none of those that are used."""
+    return [f"{name} computes nothing of this program" for name in chosen.names if name not in used]

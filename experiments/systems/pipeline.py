@@ -209,18 +209,21 @@ def build(
     )
 
 
-def with_engines(module: IRModule, engines: EngineChoice) -> tuple[IRModule, object]:
-    """A module that the interpreter runs as its engines compute it, and what must be kept as long
-    as it does.
+def with_engines(module: IRModule, engines: EngineChoice) -> tuple[IRModule, object, set[str]]:
+    """A module that the interpreter runs as its engines compute it, what must be kept as long as it
+    does, and the engines that compute something.
 
     Raises:
         DtypelabError: an engine cannot compute a region.
     """
     import compiler
     from compiler.engines.linking import linked
+    from compiler.ir.handed import handed
+    from compiler.ir.regions import regions
 
     parts = compiler.partition(module, engines.names, engines.costs)
-    return linked(parts, compiler.Target.parse("llvm"))
+    used = {r.engine for r in (*regions(parts), *handed(parts))}
+    return *linked(parts, compiler.Target.parse("llvm")), used
 
 
 def batches_of(x: Examples, fixed: int | None = None) -> list[Any]:

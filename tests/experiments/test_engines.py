@@ -74,6 +74,27 @@ def test_run_names_what_engines_compute(capsys: pytest.CaptureFixture[str], tmp_
         assert logits[0][key] == pytest.approx(logits[1][key], rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "mnist_mlp", "--input", "{x}", "--dtype", "bfloat16"],
+        ["bench", "mnist_mlp", "--warmup", "0", "--runs", "1", "--dtype", "bfloat16"],
+        ["compare", "mnist_mlp", "--input", "{x}", "--images", "1", "--dtype", "bfloat16"],
+    ],
+)
+def test_an_engine_that_computes_nothing_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+) -> None:
+    """The pattern of `products` is of float32."""
+    said = "products computes nothing of this program\n"
+    words = [w.format(x=tmp_path / "x.npz") for w in words]
+    assert run_command([*words, "--engine", "products"]) == 0
+    assert said in capsys.readouterr().out
+    plain = [w if w != "bfloat16" else "float32" for w in words]
+    assert run_command([*plain, "--engine", "products"]) == 0
+    assert said not in capsys.readouterr().out
+
+
 def test_bench_times_both(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
