@@ -119,6 +119,13 @@ def _converted(name: str, t: TensorType, a: Array) -> Array:
             f"input {name!r} must be {t.dtype}, which has no {outside}, the "
             f"{'smallest' if outside == low else 'largest'} of the {a.dtype} given"
         )
+    if a.dtype.kind == "O" and not a.ndim:  # something that numpy makes no array of
+        x = a.item()
+        there = hasattr(x, "__dlpack_device__")
+        hint = ": on_device of an executable takes what is on a device" if there else ""
+        raise InputError(
+            f"input {name!r} must be an array of {t.dtype}, not {type(x).__name__}{hint}"
+        )
     how = f".astype({want.name!r})"
     if t.dtype.is_custom:
         how = f"datatypes.encode({t.dtype.name!r}, x), or give an array of ml_dtypes' type"

@@ -225,6 +225,16 @@ def test_requests_that_cannot_be_met() -> None:
     assert device.driver.place == (1, 0)
 
 
+def test_ordinary_calls_take_no_tensors_of_a_device() -> None:
+    _, device, exe = machine(cpu=False)
+    there = filled(device, data(2))
+    said = "input 'x' must be an array of float32, not DeviceArray: on_device of an executable takes"
+    with pytest.raises(InputError, match=said):
+        exe(there)
+    with pytest.raises(InputError, match="must be an array of float32, not dict_keys$"):
+        exe({}.keys())
+
+
 def test_no_elements_and_scalars() -> None:
     _, device, exe = machine()
     out = exe.on_device(data(0))
