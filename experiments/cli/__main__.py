@@ -1,5 +1,5 @@
 """`python -m experiments.cli`: the `dtypelab` command without an installation."""
 
-from experiments.cli.main import main
+from experiments.cli.start import main
 
 main()

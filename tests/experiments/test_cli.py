@@ -16,6 +16,7 @@ from cli_runs import Capture, as_json, succeed
 from onnx import TensorProto, helper
 
 from experiments import zoo
+from experiments.cli import start
 from experiments.cli.main import cli, run_command
 from experiments.data import datasets
 from experiments.results.store import COLUMNS, read_rows
@@ -330,3 +331,20 @@ def test_formats_by_layer_and_events(capsys: Capture) -> None:
     assert sum(layer["events"]["absorbed"] for layer in layers) > 0
     assert "absorbed" in succeed(capsys, *args, "--events")
     assert all(layer["events"] is None for layer in as_json(capsys, *args)["layers"])
+
+
+def test_ctrl_c_while_the_verbs_are_imported_is_a_sentence(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pressing:
+        @staticmethod
+        def find_spec(name: str, path: object, target: object = None) -> None:
+            if name == "experiments.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "experiments.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Pressing, *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        start.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "dtypelab: interrupted\n"
