@@ -228,7 +228,9 @@ def test_requests_that_cannot_be_met() -> None:
 def test_ordinary_calls_take_no_tensors_of_a_device() -> None:
     _, device, exe = machine(cpu=False)
     there = filled(device, data(2))
-    said = "input 'x' must be an array of float32, not DeviceArray: on_device of an executable takes"
+    said = (
+        "input 'x' must be an array of float32, not DeviceArray: on_device of an executable takes"
+    )
     with pytest.raises(InputError, match=said):
         exe(there)
     with pytest.raises(InputError, match="must be an array of float32, not dict_keys$"):
