@@ -1,8 +1,10 @@
 """Programs on a device, which is an interpreter here: memory, graphs, threads, and every fault."""
 
+import contextlib
 import gc
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from compiler.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from compiler.runtime.cuda import device as device_module
 from compiler.runtime.cuda.device import Device
 from compiler.runtime.cuda.driver import CudaError
 from compiler.runtime.cuda.emulated import EmulatedDriver
@@ -359,6 +362,25 @@ def test_what_cannot_run_there() -> None:
         m.load()(np.zeros(4, np.float32))
     assert m.load().prepared() is None
     m.clear()
+
+
+def test_threads_open_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = threading.Barrier(2)
+
+    class Slow(EmulatedDriver):
+        def __init__(self) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                slow.wait(0.2)  # for another that is being made
+            super().__init__(FakeInterpreter())
+
+    monkeypatch.setattr("compiler.runtime.cuda.emulated.EmulatedDriver", Slow)
+    device_module._opened.cache_clear()
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            first, second = threads.map(device_module.opened, ["ptx", "ptx"])
+    finally:
+        device_module._opened.cache_clear()
+    assert first is second
 
 
 def test_what_it_says_of_itself() -> None:

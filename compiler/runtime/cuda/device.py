@@ -96,13 +96,22 @@ def unlike(chip: Chip, device: Properties) -> str:
     return ""
 
 
-@functools.cache
+_opening = threading.Lock()
+
+
 def opened(runner: str) -> Device:
-    """The device that a runner of targets names: `driver` (or nothing) or `ptx`.
+    """The device that a runner of targets names, `driver` or `ptx`: one for all of a process, since
+    its tensors are those of one pool.
 
     Raises:
         UnsupportedError: there is none here.
     """
+    with _opening:
+        return _opened(runner)
+
+
+@functools.cache
+def _opened(runner: str) -> Device:
     if runner == PTX:
         from compiler.runtime.cuda.emulated import EmulatedDriver
 
