@@ -233,7 +233,7 @@ def test_ordinary_calls_take_no_tensors_of_a_device() -> None:
     )
     with pytest.raises(InputError, match=said):
         exe(there)
-    with pytest.raises(InputError, match="must be an array of float32, not dict_keys$"):
+    with pytest.raises(InputError, match=r"must be an array of float32, not dict_keys$"):
         exe({}.keys())
 
 
