@@ -227,6 +227,7 @@ def _too_large(c: Convolution, d: Design) -> str:
             what = "pooling" if c.pooled else "a convolution"
             return (
                 f"target {d}: the {name} buffer of {held} bytes cannot hold one tile of "
-                f"{what} {c.kernel[0]}x{c.kernel[1]}, which needs {entries * entry} bytes"
+                f"{what} {c.kernel[0]}x{c.kernel[1]}, which needs {entries * entry} bytes: give "
+                f"it -{name}={entries * entry} or more"
             )
     raise AssertionError("a tile of one pixel fits")

@@ -88,7 +88,8 @@ class Design:
                 what = "a vector and its two parameters" if name == "acc" else "one tile"
                 raise UnsupportedError(
                     f"target {self}: the {name} buffer of {held} bytes cannot hold {what} of "
-                    f"blocks of {self.block}, which needs {one} bytes"
+                    f"blocks of {self.block}, which needs {one} bytes: give it "
+                    f"-{name}={one} or more"
                 )
 
     @staticmethod

@@ -164,7 +164,9 @@ def tune(
     chosen, start = Target.parse(target), time.perf_counter()
     chosen.require_cpu("tuning logs")
     if not backend_of(chosen).separate:
-        raise UnsupportedError(f"kernels of target {chosen.text!r} cannot be timed one by one")
+        raise UnsupportedError(
+            f"kernels of target {chosen.text!r} cannot be timed one by one: name 'llvm'"
+        )
     interrupted, cores = False, None if place else spare_cores()
     cpu = of_machine(place.cpu) if place else nullcontext()
     with quiet(), apply_records(()), cpu, closing(Journal(log)) as journal:

@@ -264,7 +264,7 @@ BAD = {
     "accel -block=x": "takes a whole number",
     "accel -block": "has no value",
     "accel -input=8": "input buffer of 8 bytes cannot hold one tile.*needs 16 bytes",
-    "accel -weight=255": "weight buffer of 255 bytes cannot hold one tile.*needs 256 bytes",
+    "accel -weight=255": "weight buffer of 255 bytes cannot hold one tile.*give it -weight=256 or",
     "accel -acc=128": "acc buffer of 128 bytes.*needs 192 bytes",
     "accel -accumulator=int7_wrap": "int<N>_wrap",
     "accel -accumulator=exact": "int8 core has accumulator",

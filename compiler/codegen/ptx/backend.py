@@ -67,7 +67,8 @@ class PTXBackend(LLVMBackend):
         Raises:
             UnsupportedError: always.
         """
-        raise UnsupportedError(f"target {target.text!r}: programs of GPUs are not exported")
+        said = "programs of GPUs are not exported: name a CPU"
+        raise UnsupportedError(f"target {target.text!r}: {said}")
 
     def object(self, code: Code, target: Target) -> bytes:
         """See Backend: PTX; of the entry point nothing."""

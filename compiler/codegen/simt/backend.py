@@ -39,7 +39,8 @@ class SimtBackend(LLVMBackend):
         Raises:
             UnsupportedError: always.
         """
-        raise UnsupportedError(f"target {target.text!r}: programs of GPUs are not exported")
+        said = "programs of GPUs are not exported: name a CPU"
+        raise UnsupportedError(f"target {target.text!r}: {said}")
 
     def prepare(self, target: Target) -> None:
         """See Backend."""
