@@ -1,7 +1,8 @@
 """Default schedules of machines that have grids of threads, chosen from the loop nest alone.
 
-Products of matrices go by tiles (see `compiler.scheduling.grids.tiled`). Every other top-level loop
-nest becomes one grid: its outermost loops whose iterations share nothing are
+Products of matrices go by tiles (see `compiler.scheduling.grids.tiled`), what is done with the rows
+of a tensor by blocks that share them (see `compiler.scheduling.grids.row_groups`). Every other
+top-level loop nest becomes one grid: its outermost loops whose iterations share nothing are
 numbered as one, innermost first, and each thread does one iteration. So neighbouring threads do
 neighbouring elements. A reduction adds up in a register of its thread, which then also computes
 what elementwise stages make of the sum; padding is read where it is needed. What has no such loops
@@ -18,6 +19,7 @@ from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import untiled
 from compiler.scheduling.grids.consumers import contracted, join_consumers
 from compiler.scheduling.grids.padding import read_padding
+from compiler.scheduling.grids.row_groups import group_rows
 from compiler.scheduling.grids.tiled import tile_products
 from compiler.scheduling.grids.warps import tile_by_warps
 from compiler.scheduling.independent import independent
@@ -56,6 +58,7 @@ def schedule_grids(
         read_padding(f)
         tile_by_warps(s, target, constants)
         tile_products(s, target, constants)
+        group_rows(s, target)
         join_consumers(s, target)
     f.body[:] = [_grid(s, target) for s in f.body]
     _start_reductions(f)
