@@ -154,7 +154,10 @@ class Index:
         return self.const % k == 0 and all(
             c % k == 0
             or (
-                isinstance(a, Quasi) and a.op == "min" and a.a.multiple_of(k) and a.b.multiple_of(k)
+                isinstance(a, Quasi)
+                and a.op in ("min", "%")
+                and a.a.multiple_of(k)
+                and a.b.multiple_of(k)
             )
             for a, c in self.terms.items()
         )
