@@ -25,6 +25,7 @@ from compiler.scheduling.grids.row_groups import group_rows
 from compiler.scheduling.grids.tiled import tile_products
 from compiler.scheduling.grids.transposed import transposed
 from compiler.scheduling.grids.warps import tile_by_warps
+from compiler.scheduling.grids.windows import share_windows
 from compiler.scheduling.independent import independent
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, IntLike, Var, imin
@@ -78,6 +79,7 @@ def _grid(s: Stmt, target: Target) -> Stmt:
         if isinstance(x, For) and x.kind == "parallel":
             x.kind = "serial"
     body = _in_register(body, {f.var for f in loops}, target)
+    loops, body = share_windows(loops, body)
     total = Index.of(1)
     for f in loops:
         total = total * f.extent

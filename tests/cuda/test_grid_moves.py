@@ -1,5 +1,5 @@
 """Elementwise kernels: those that turn a tensor go by squares in shared memory, and of large ones a
-thread does neighbours that it loads and stores together."""
+thread does neighbours that it loads and stores together. Windows that overlap are one thread's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from grid_interpreter import interpreted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_grid_consumers import TARGET, launches
-from test_grid_rows import PTX, check, given_arrays, module
+from test_grid_consumers import TARGET, launches, numbers
+from test_grid_rows import PTX, RNG, check, given_arrays, module
 
 import compiler
 from compiler.build import compile_program
@@ -21,7 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.lowering.legalize import legalize
 from compiler.scheduling.grid import schedule_grids
-from compiler.scheduling.grids import neighbours
+from compiler.scheduling.grids import neighbours, windows
 from compiler.target.registry import Target
 
 
@@ -35,7 +35,7 @@ def elementwise(shape: tuple[int, ...], dtype: str = "float32") -> IRModule:
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype"),
     [
-        ((40, 33), (1, 0), "float32"),
+        ((33, 17), (1, 0), "float32"),
         ((2, 17, 32), (0, 2, 1), "int8"),
         ((16, 3, 20), (2, 1, 0), "int32"),
     ],
@@ -93,6 +93,7 @@ def scheduled_small(mod: IRModule, args: list[np.ndarray]) -> str:
     built: kernels are kept for others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "LEAST", 1)
+        patch.setattr(windows, "LEAST", 1)
         func = legalize(mod.main).func
         schedule_grids(func, Target.parse(TARGET))
     want = compiler.evaluate(mod, *args)
@@ -109,6 +110,48 @@ def test_neighbours_without_races(columns: int, together: bool) -> None:
     args = given_arrays("float32", shape, shape, (columns,))
     text = scheduled_small(elementwise(shape), args)
     assert ("vector for lane" in text) == together
+
+
+def window(op: str, size: tuple[int, int], stride: int, dtype: str = "float32") -> Any:
+    """A pooling or a depthwise convolution, and operands of which sums are exact."""
+    shape, at = (2, 3, *size), {"strides": (stride, stride), "padding": (1, 1, 1, 1)}
+    if op != "nn.conv2d":
+        return module(op, shape, dtype=dtype, pool_size=(3, 3), **at), [numbers(RNG, dtype, shape)]
+    out = {"out_dtype": "int32"} if dtype == "int8" else {}
+    mod = module(op, shape, (3, 1, 3, 3), dtype=dtype, groups=3, **at, **out)
+    return mod, [numbers(RNG, dtype, s) for s in (shape, (3, 1, 3, 3))]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("op", ["nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"])
+def test_a_thread_does_windows_that_overlap(op: str, stride: int) -> None:
+    text = scheduled_small(*window(op, (8, 5), stride))
+    assert "unroll for each in 4" in text
+
+
+def test_what_they_share_is_loaded_once() -> None:
+    mod = module("nn.max_pool2d", (1, 40, 80, 80), pool_size=(3, 3), padding=(1, 1, 1, 1))
+    check(mod, given_arrays("float32", (1, 40, 80, 80)))
+    (kernel,) = compile_program(mod, "cuda -arch=sm_80").kernels
+    assert len(re.findall(rb"ld\.global", kernel.code)) == 3 * (3 + 3)
+    assert len(re.findall(rb"st\.global", kernel.code)) == 4
+
+
+def test_windows_that_do_not_overlap_stay() -> None:
+    mod = module("nn.max_pool2d", (1, 3, 8, 8), pool_size=(2, 2), strides=(2, 2))
+    assert "each" not in scheduled_small(mod, given_arrays("float32", (1, 3, 8, 8)))
+
+
+@pytest.mark.thorough
+@settings(max_examples=20, deadline=None)
+@given(
+    op=st.sampled_from(["nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"]),
+    size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
+    stride=st.integers(1, 3),
+    dtype=st.sampled_from(["float32", "int8"]),
+)
+def test_windows(op: str, size: tuple[int, int], stride: int, dtype: str) -> None:
+    scheduled_small(*window(op, size, stride, "float32" if op == "nn.avg_pool2d" else dtype))
 
 
 @pytest.mark.thorough

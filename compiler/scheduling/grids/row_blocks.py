@@ -101,8 +101,7 @@ class _Grid:
         self.staged, self.kept = fit[0], set(self.elements if any(fit) else ())
         row = bytes_of[0] if fit[0] else bytes_of[1] if fit[1] else None
         most = _power(KEPT // row) if row else MOST_ROWS
-        longest = max(assumed(n.length) for n in rows.nests)
-        self.size = _size(assumed(rows.count), most, longest)
+        self.size = _size(assumed(rows.count), most, rows.longest)
         self.block = Var("block", (rows.count + self.size.rows - 1) // self.size.rows)
         self.thread = Var("thread", self.size.threads)
         self.first = (Index() if self.block.extent == 1 else self.block) * self.size.rows
@@ -124,8 +123,9 @@ class _Grid:
     def _source(self, n: RowNest) -> Buffer | None:
         """The buffer whose elements a reduction takes as they are, one after another."""
         x = n.store.value
-        elements = isinstance(x, Load) and x.buffer in self.elements
-        return x.buffer if elements and self._in_order(n, x) else None
+        if not isinstance(x, Load) or x.buffer not in self.elements:
+            return None
+        return x.buffer if self._in_order(n, x) else None
 
     def _in_order(self, n: RowNest, x: Load) -> bool:
         """Whether a nest takes elements of a row in the order in which they lie."""

@@ -18,9 +18,10 @@ LONG, FEW = 1 << 13, MULTIPROCESSORS // 2
 rows than that: of all multiprocessors, only so many would have work."""
 
 
-MANY, LITTLE = 1 << 11, 1 << 12
-"""Rows from which on a thread does one, of any length, and elements that are so few that one kernel
-less is worth more than their threads."""
+MANY, COLUMN = 1 << 11, 1 << 10
+"""Rows from which on a thread does one, and elements that these have at most."""
+LITTLE = 1 << 12
+"""Elements that are so few that kernels less are worth more than their threads."""
 
 
 def group_rows(s: Schedule, target: Target) -> None:
@@ -45,12 +46,13 @@ def _grid(s: Schedule, at: int, end: int, target: Target) -> tuple[Stmt, set[Buf
         return None
     others = {b for b, *_ in accesses([*body[:at], *body[end:]])}
     local = {b for b in rows.axes if b in s.func.temps and b not in others}
-    count, longest = assumed(rows.count), max(assumed(n.length) for n in rows.nests)
+    count, longest = assumed(rows.count), rows.longest
     wide = any(not n.reduces and n.length != 1 for n in rows.nests)
     if rows.along and longest >= LEAST and not (wide and count < FEW and longest >= LONG):
         return row_grid(rows, local, target)
     several = wide or sum(n.reduces for n in rows.nests) > 1
-    if several and (count >= MANY or count * longest <= LITTLE):
+    many = count >= MANY and longest <= COLUMN
+    if several and (many or count * longest <= LITTLE):
         return row_threads(rows, local, target)
     return None
 

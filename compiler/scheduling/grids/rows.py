@@ -19,6 +19,9 @@ from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import At, Buffer, Expr, Gather, Load, walk
 from compiler.tensor.stmt import For, Stmt, Store, family
 
+OPEN = 256
+"""Elements of a row of which the length is known at run time only."""
+
 
 @dataclass(frozen=True, eq=False)
 class RowNest:
@@ -83,6 +86,11 @@ class Rows:
     def count(self) -> Index:
         """How many rows there are."""
         return total(self.nests[-1].rows)
+
+    @property
+    def longest(self) -> int:
+        """Elements of the longest rows; see `OPEN`."""
+        return max(n.length.constant() or OPEN for n in self.nests)
 
     def in_row(self, b: Buffer, idx: Sequence[Index]) -> Index:
         """Which element of its row is at `idx` of a buffer."""

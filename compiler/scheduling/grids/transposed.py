@@ -93,7 +93,7 @@ class _Squares:
         there = self._at(Load(self.s.buffer, self.s.idx), column, fast)
         assert isinstance(there, Load)
         store = Store(self.s.stage, there.buffer, there.idx, value)
-        body = [
+        body: list[Stmt] = [
             For(k, [self._inside(load, fast, row)], "unroll"),
             Barrier(),
             For(m, [self._inside(store, column, fast)], "unroll"),
