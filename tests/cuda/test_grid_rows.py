@@ -80,31 +80,28 @@ ROWS = {
 }
 SOFTMAX = """
 blockIdx.x for block in 5:
-  threadIdx.x for thread in 64:
+  threadIdx.x for thread in 32:
     softmax_max_s.begin: softmax_max_part[0] = x0[block, 0]
-    for inside in min(1, -thread + 40):
-      softmax_max_s: softmax_max_part[0] max= x0[block, thread]
+    softmax_max_s: softmax_max_part[0] max= x0[block, thread]
     softmax_max_s.found: softmax_max_found[0, thread] = softmax_max_part[0]
     barrier
     for mine in -thread + 1:
       softmax_max_s.init: softmax_max_sum[0] = x0[block + thread, 0]
-      for k in 8:
+      for k in 4:
         unroll for u in 8:
           softmax_max_s: softmax_max_sum[0] max= softmax_max_found[thread, k*8 + u]
       softmax_max_s.out: softmax_max_rows[thread] = softmax_max_sum[0]
     barrier
-    for inside in min(1, -thread + 40):
-      softmax_exp_s: softmax_exp_rows[0, thread] = exp((x0[block, thread] - softmax_max_rows[0]))
+    softmax_exp_s: softmax_exp_rows[0, thread] = exp((x0[block, thread] - softmax_max_rows[0]))
     barrier
     for mine in -thread + 1:
       softmax_sum_s.init: softmax_sum_sum[0] = float32(0.0)
-      for k in 5:
+      for k in 4:
         unroll for u in 8:
           softmax_sum_s: softmax_sum_sum[0] += softmax_exp_rows[thread, k*8 + u]
       softmax_sum_s.out: softmax_sum_rows[thread] = softmax_sum_sum[0]
     barrier
-    for inside in min(1, -thread + 40):
-      softmax_s: softmax[block, thread] = (softmax_exp_rows[0, thread] / softmax_sum_rows[0])
+    softmax_s: softmax[block, thread] = (softmax_exp_rows[0, thread] / softmax_sum_rows[0])
 """
 """What a block does of its row, in five phases."""
 
@@ -166,17 +163,35 @@ def test_open_sizes(shape: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_vector_times_a_matrix_reads_its_rows_side_by_side(dtype: str) -> None:
     attrs = {"out_dtype": "int32"} if dtype == "int8" else {}
-    mod = module("nn.dense", (1, 60), (20, 60), dtype=dtype, **attrs)
-    args = [RNG.integers(-8, 9, s).astype(dtype) for s in ((1, 60), (20, 60))]
+    mod = module("nn.dense", (1, 256), (20, 256), dtype=dtype, **attrs)
+    args = [RNG.integers(-8, 9, s).astype(dtype) for s in ((1, 256), (20, 256))]
     text = check(mod, args).as_text()
     assert "found[" in text
-    assert "x1[block, thread]" in text
+    assert "x1[block, thread*4 + lane]" in text
 
 
 def test_a_scheduled_softmax() -> None:
-    text = compiler.build(ROWS["softmax"]()[0], target=TARGET).as_text()
+    text = compiler.build(module("nn.softmax", (5, 32)), target=TARGET).as_text()
     grid = text[text.index("  blockIdx.x") : text.rindex("}")]
     assert textwrap.dedent(grid).strip() == SOFTMAX.strip()
+
+
+def attention(heads: int, queries: int, width: int) -> IRModule:
+    b = FunctionBuilder()
+    shape = (1, heads, queries, width)
+    q, k, v = (b.param(n, shape, "float32") for n in "qkv")
+    scores = b.call("nn.matmul", q, b.call("transpose", k, axes=(0, 1, 3, 2)))
+    return IRModule({"main": b.finish(b.call("nn.matmul", b.call("nn.softmax", scores), v))})
+
+
+def test_attention_is_two_products_by_tiles_and_rows_between() -> None:
+    mod, args = attention(2, 24, 16), given_arrays("float32", *[(1, 2, 24, 16)] * 3)
+    exe = compiler.build(mod, target=TARGET)
+    np.testing.assert_allclose(exe(*args), compiler.evaluate(mod, *args), rtol=1e-5, atol=1e-5)
+    fused = max(exe.as_text().split("primfunc "), key=len)
+    assert fused.count("blockIdx.x for") == 3
+    assert "rows_shared" in fused
+    assert "softmax_exp_rows" in fused
 
 
 def test_formats_keep_the_order_of_their_sums() -> None:

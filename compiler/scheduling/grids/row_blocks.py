@@ -16,14 +16,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.scheduling.grids.consumers import contracted
-from compiler.scheduling.grids.products import At, evenly, numbered
+from compiler.scheduling.grids.products import even_step
+from compiler.scheduling.grids.row_places import ZERO, Kept, Place
 from compiler.scheduling.grids.rows import RowNest, Rows, assumed
 from compiler.scheduling.grids.tiles import MULTIPROCESSORS
 from compiler.scheduling.tile import is_product
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.target.cuda import WARP
 from compiler.target.registry import Target
-from compiler.tensor.expr import Buffer, Expr, Load, const, rewrite, subst
+from compiler.tensor.expr import (
+    Buffer,
+    Gather,
+    IndexValue,
+    Load,
+    Select,
+    const,
+    loads,
+    walk,
+)
 from compiler.tensor.stmt import Barrier, For, Stmt, Store, accesses
 
 MOST_ROWS = 32
@@ -34,6 +44,8 @@ KEPT, SHARED = 24 << 10, 48 << 10
 """Bytes of shared memory for rows, and all that a block may have."""
 PART = 2048
 """Elements of rows whose terms are in shared memory at once, of rows that are too long for it."""
+TOGETHER, WORD = 4, 4
+"""Neighbours that a thread loads together, where they are of so many bytes at most."""
 UNROLLED = 8
 """Steps of a sum that are written out."""
 
@@ -80,7 +92,7 @@ def _size(count: int, most: int, longest: int) -> _Size:
     """Blocks for so many rows in all, of which a block may have `most`, of so many elements."""
     rows = min(MOST_ROWS, most, _power(count // MULTIPROCESSORS))
     threads = MOST_THREADS if rows * longest >= MANY else THREADS
-    lanes = min(max(WARP, threads // rows), max(WARP, 2 * _power(longest - 1)))
+    lanes = min(max(WARP, threads // rows), max(WARP, _power(longest // TOGETHER)))
     return _Size(rows, min(threads, lanes * rows), lanes)
 
 
@@ -109,6 +121,7 @@ class _Grid:
         if not rows.count.multiple_of(self.size.rows):
             self.here = imin(self.size.rows, rows.count - self.first)
         self.homes = {b: self._home(b) for b in own if b in self.kept or b not in self.elements}
+        self.kept_rows = Kept(self.first, self.homes, local)
 
     def _bytes(self, staged: bool) -> int | None:
         """Shared memory of the elements of a row that stages leave for others; of the terms of
@@ -175,8 +188,11 @@ class _Grid:
         if n.reduces:
             return self._split(n) if n in self.free else self._in_turn(n)
         if n.length == 1:
-            return [self._by_row(_at(self, n, Index.of(self.thread)).stored(n.store.value))]
+            return [self._by_row(self._at(n, Index.of(self.thread)).stored(n.store.value))]
         return [self._by_element(n, lambda at: at.stored(n.store.value))]
+
+    def _at(self, n: RowNest, row: Index, element: Index = ZERO[0], lane: Index = ZERO[0]) -> Place:
+        return Place(self.rows, n, self.kept_rows, row, element, lane)
 
     # ---- who does what ---------------------------------------------------------------------------
     def _by_row(self, body: list[Stmt]) -> list[Stmt]:
@@ -192,21 +208,28 @@ class _Grid:
             made = [For(Var("inside", imin(1, self.here - row)), made)]
         return [For(r, made)] if rounds > 1 else made
 
-    def _row(self, length: Index, body: Callable[[Index], list[Stmt]], most: int = 0) -> list[Stmt]:
-        """What a thread does for its elements of a row; there are `length` of them, and never more
-        than `most`, if that is known."""
+    def _row(
+        self,
+        length: Index,
+        body: Callable[[Index], list[Stmt]],
+        most: int = 0,
+        each: int = 1,
+    ) -> list[Stmt]:
+        """What a thread does for its elements of a row, `each` at a time; there are `length` of
+        them, and never more than `most`, if that is known."""
         lanes = self.size.lanes
-        e = Var("e", most // lanes if most else (length + lanes - 1) // lanes)
-        element = (Index() if e.extent == 1 else e) * lanes + self.thread % lanes
+        step = lanes * each
+        e = Var("e", most // step if most else (length + step - 1) // step)
+        element = (Index() if e.extent == 1 else e) * step + self.thread % lanes * each
         made = body(element)
-        if not length.multiple_of(lanes):
+        if not length.multiple_of(step):
             made = [For(Var("inside", imin(1, length - element)), made)]
         return made if e.extent == 1 else [For(e, made)]
 
-    def _by_element(self, n: RowNest, body: Callable[[_Place], list[Stmt]]) -> list[Stmt]:
+    def _by_element(self, n: RowNest, body: Callable[[Place], list[Stmt]]) -> list[Stmt]:
         """Statements for each element of each row."""
         return self._rows(
-            lambda row: self._row(n.length, lambda element: body(_at(self, n, row, element)))
+            lambda row: self._row(n.length, lambda element: body(self._at(n, row, element)))
         )
 
     # ---- reductions ------------------------------------------------------------------------------
@@ -215,26 +238,47 @@ class _Grid:
         store, lanes = n.store, self.size.lanes
         shape = (Index.of(self.size.rows), Index.of(lanes | 1))
         found = Buffer(f"{store.buffer.name}_found", shape, store.buffer.dtype, "shared")
-        acc = _register(store.buffer, "part")
+        each = self._together(n)
+        acc, lane = _register(store.buffer, "part", each), Var("lane", each)
+        own, zero = (Index.of(lane),) if each > 1 else ZERO, Index()
         update, neutral = contracted(store, self.target), {"Add": 0, "Mul": 1}.get(store.update)
         assert store.init is not None
 
+        def all_of(s: Stmt) -> Stmt:
+            return For(lane, [s], "vector") if each > 1 else s
+
         def steps(row: Index) -> list[Stmt]:
-            own = _at(self, n, row)
-            begin = own.value(n.init) if neutral is None else const(neutral, acc.dtype)
+            first = self._at(n, row)
+            begin = first.value(n.init) if neutral is None else const(neutral, acc.dtype)
 
             def step(element: Index) -> list[Stmt]:
-                value = _at(self, n, row, element).value(store.value)
-                return [Store(store.stage, acc, ZERO, value, update)]
+                at = self._at(n, row, element, own[0] if each > 1 else zero)
+                return [all_of(Store(store.stage, acc, own, at.value(store.value), update))]
 
-            lane = self.thread % lanes
+            there = (row, self.thread % lanes)
             return [
-                Store(f"{store.stage}.begin", acc, ZERO, begin),
-                *self._row(n.length, step),
-                Store(f"{store.stage}.found", found, (row, lane), Load(acc, ZERO)),
+                all_of(Store(f"{store.stage}.begin", acc, own, begin)),
+                *self._row(n.length, step, each=each),
+                *_joined(n, acc, each),
+                Store(f"{store.stage}.found", found, there, Load(acc, ZERO)),
             ]
 
         return [self._rows(steps), self._by_row(self._summed(n, found, Index.of(lanes)))]
+
+    def _together(self, n: RowNest) -> int:
+        """Neighbours that a thread takes at a time: those that it loads together."""
+        inner = [f for f in n.inner if f.extent != 1]
+        plain = not any(isinstance(e, (Gather, IndexValue, Select)) for e in walk(n.store.value))
+        even = all(
+            x.buffer not in self.homes
+            and x.dtype.nbytes <= WORD
+            and not x.dtype.is_custom
+            and even_step(x, inner) == 1
+            for x in loads(n.store.value)
+        )
+        length = n.length.constant() or 0
+        fits = length % TOGETHER == 0 and length >= TOGETHER * self.size.lanes
+        return TOGETHER if plain and even and fits and n.store.buffer.dtype.nbytes <= WORD else 1
 
     def _in_turn(self, n: RowNest) -> list[list[Stmt]]:
         """A reduction in order, of what is in shared memory, or is put there."""
@@ -259,7 +303,7 @@ class _Grid:
 
     def _summed(self, n: RowNest, source: Buffer, length: Index) -> list[Stmt]:
         """One thread reduces the elements of its row that are in shared memory, in their order."""
-        acc, own = _register(n.store.buffer, "sum"), _at(self, n, Index.of(self.thread))
+        acc, own = _register(n.store.buffer, "sum"), self._at(n, Index.of(self.thread))
         return [
             Store(f"{n.store.stage}.init", acc, ZERO, own.value(n.init)),
             *self._steps(n, acc, source, length),
@@ -283,7 +327,7 @@ class _Grid:
         """A reduction in order whose terms go through shared memory a part of the row at a time."""
         store, size = n.store, max(self.size.lanes, PART // self.size.rows)
         terms, part = self._terms(n, size), Var("part", (n.length + size - 1) // size)
-        own = _at(self, n, Index.of(self.thread))
+        own = self._at(n, Index.of(self.thread))
         acc, idx = _register(store.buffer, "sum"), (Index.of(self.thread),)
         shape = (Index.of(self.size.rows),)
         sums = Buffer(f"{store.buffer.name}_sums", shape, store.buffer.dtype, "shared")
@@ -293,7 +337,7 @@ class _Grid:
 
         def put(row: Index) -> list[Stmt]:
             def term(element: Index) -> list[Stmt]:
-                value = _at(self, n, row, part * size + element).value(store.value)
+                value = self._at(n, row, part * size + element).value(store.value)
                 return [Store(f"{store.stage}.term", terms, (row, element), value)]
 
             return self._row(left, term, size)
@@ -311,13 +355,17 @@ class _Grid:
         ]
 
 
-ZERO = (Index(),)
+def _joined(n: RowNest, acc: Buffer, many: int) -> list[Stmt]:
+    """The elements of a register, reduced to its first."""
+    update = "Add" if n.store.update == "Fma" else n.store.update
+    name = f"{n.store.stage}.joined"
+    return [Store(name, acc, ZERO, Load(acc, (Index.of(k),)), update) for k in range(1, many)]
 
 
-def _register(b: Buffer, what: str) -> Buffer:
+def _register(b: Buffer, what: str, many: int = 1) -> Buffer:
     """What a thread reduces in; sums that may be tried again would be where barriers are."""
     scope = "local" if b.dtype.is_custom else "register"
-    return Buffer(f"{b.name}_{what}", (Index.of(1),), b.dtype, scope)
+    return Buffer(f"{b.name}_{what}", (Index.of(many),), b.dtype, scope)
 
 
 def _meet(before: list[Stmt], after: list[Stmt]) -> bool:
@@ -327,59 +375,6 @@ def _meet(before: list[Stmt], after: list[Stmt]) -> bool:
         for body in (before, after)
     ]
     return any(b is c and (x or y) for b, x in sides[0] for c, y in sides[1])
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a nest is at an element of a row of the block."""
-
-    grid: _Grid
-    nest: RowNest
-    row: Index
-    element: Index
-
-    @property
-    def where(self) -> list[At]:
-        """The nest's loops."""
-        rows, inner = (
-            [f for f in loops if f.extent != 1] for loops in (self.nest.rows, self.nest.inner)
-        )
-        pairs = ((rows, self.grid.first + self.row), (inner, self.element))
-        return [At(loops, number) for loops, number in pairs if loops]
-
-    def value(self, e: Expr) -> Expr:
-        """A value of the nest, there."""
-        homes = self.grid.homes
-
-        def put(x: Expr) -> Expr | None:
-            return self._kept(x) if isinstance(x, Load) and x.buffer in homes else None
-
-        return numbered(subst(rewrite(e, put), self.nest.single), self.where)
-
-    def _kept(self, x: Load) -> Load:
-        """The element in shared memory."""
-        home, at = self.grid.homes[x.buffer], self.grid.rows.in_row(x.buffer, x.idx)
-        return Load(home, (self.row, at) if len(home.shape) > 1 else (self.row,))
-
-    def stored(self, value: Expr, ending: str = "") -> list[Stmt]:
-        """Store what the nest stores, there: to shared memory, and where others read it. `value`:
-        over the nest's loops, or any that has none of them."""
-        store, grid = self.nest.store, self.grid
-        there = Load(store.buffer, store.idx)
-        places = [there] if store.buffer not in grid.homes else [self._kept(there)]
-        if store.buffer in grid.homes and store.buffer not in grid.local:
-            places.append(there)
-        value = self.value(value)
-        out: list[Stmt] = []
-        for p in places:
-            p = Load(p.buffer, tuple(i.subst(self.nest.single) for i in p.idx))
-            p = evenly(p, self.where)
-            out.append(Store(f"{store.stage}{ending}", p.buffer, p.idx, value))
-        return out
-
-
-def _at(grid: _Grid, n: RowNest, row: Index, element: Index | None = None) -> _Place:
-    return _Place(grid, n, row, element if element is not None else Index())
 
 
 __all__ = ["in_any_order", "row_grid"]
