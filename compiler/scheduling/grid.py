@@ -1,7 +1,9 @@
 """Default schedules of machines that have grids of threads, chosen from the loop nest alone.
 
-Products of matrices go by tiles (see `compiler.scheduling.grids.tiled`). Every other top-level loop
-nest becomes one grid: its outermost loops whose iterations share nothing are
+Products of matrices go by tiles (see `compiler.scheduling.grids.tiled`), what is done with the rows
+of a tensor by blocks that share them (see `compiler.scheduling.grids.row_groups`), and what reads
+along another axis than it stores along by squares (`compiler.scheduling.grids.transposed`). Every
+other top-level loop nest becomes one grid: its outermost loops whose iterations share nothing are
 numbered as one, innermost first, and each thread does one iteration. So neighbouring threads do
 neighbouring elements. A reduction adds up in a register of its thread, which then also computes
 what elementwise stages make of the sum; padding is read where it is needed. What has no such loops
@@ -17,9 +19,13 @@ from compiler.scheduling import Schedule
 from compiler.scheduling.choices import Choice
 from compiler.scheduling.default import untiled
 from compiler.scheduling.grids.consumers import contracted, join_consumers
+from compiler.scheduling.grids.neighbours import neighbours
 from compiler.scheduling.grids.padding import read_padding
+from compiler.scheduling.grids.row_groups import group_rows
 from compiler.scheduling.grids.tiled import tile_products
+from compiler.scheduling.grids.transposed import transposed
 from compiler.scheduling.grids.warps import tile_by_warps
+from compiler.scheduling.grids.windows import share_windows
 from compiler.scheduling.independent import independent
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, IntLike, Var, imin
@@ -56,6 +62,7 @@ def schedule_grids(
         read_padding(f)
         tile_by_warps(s, target, constants)
         tile_products(s, target, constants)
+        group_rows(s, target)
         join_consumers(s, target)
     f.body[:] = [_grid(s, target) for s in f.body]
     _start_reductions(f)
@@ -65,11 +72,14 @@ def _grid(s: Stmt, target: Target) -> Stmt:
     """A top-level statement as a grid."""
     if isinstance(s, For) and family(s):
         return s
+    if (made := transposed(s) or neighbours(s)) is not None:
+        return made
     loops, body = _apart(s)
     for x, _, _ in walk_stmts(body):
         if isinstance(x, For) and x.kind == "parallel":
             x.kind = "serial"
     body = _in_register(body, {f.var for f in loops}, target)
+    loops, body = share_windows(loops, body)
     total = Index.of(1)
     for f in loops:
         total = total * f.extent
