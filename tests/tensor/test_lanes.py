@@ -295,7 +295,7 @@ def test_a_datatype_of_functions_only_has_no_vector_lowering() -> None:
 def test_a_vector_lowering_of_the_wrong_dtype_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from toy_lanes import ToyLanes
 
-    def wrong(self: ToyLanes, node: Any, deferred: bool) -> Any:
+    def wrong(self: ToyLanes, node: Any, deferred: bool, keeps_nan: bool = True) -> Any:
         return node.a
 
     b = FunctionBuilder()

@@ -65,7 +65,7 @@ class ToyLanes(Toy):
     def slow_sums(self, dtype: DType) -> str:
         return ""
 
-    def vector(self, node: Expr, deferred: bool) -> Expr:
+    def vector(self, node: Expr, deferred: bool, keeps_nan: bool = True) -> Expr:
         xs = [k.value if isinstance(k, Lane) else k for k in node.children()]
         if isinstance(node, BinOp):
             result = binary(node.op, *xs)

@@ -32,8 +32,8 @@ def change(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, bool, Cha
     def put(op: str, deferred: bool, changed: Change) -> None:
         original = vector.lower
 
-        def lower(fmt: Any, node: Expr, late: bool = False) -> Expr | None:
-            found = original(fmt, node, late)
+        def lower(fmt: Any, node: Expr, late: bool = False, nan: bool = True) -> Expr | None:
+            found = original(fmt, node, late, nan)
             hit = isinstance(node, BinOp) and node.op == op and late == deferred
             return let(found, changed) if hit and found is not None else found
 
