@@ -4,12 +4,16 @@ The first tier runs by default and touches every feature in minutes; `-m thoroug
 `-m slow` are proofs that take minutes each. Of the cases of a test marked `sampled(n)`, one in n is
 in the first tier and the others are in the second.
 
+`TEST_MINUTES=25` skips what would begin later than that after the start, visibly: slow machines
+have no time for the whole second tier.
+
 Draws are the same in every run, so that a red run is the fault of the change before it.
 `HYPOTHESIS_PROFILE=random` draws anew, to look for what nobody has drawn yet.
 """
 
 import importlib.util
 import os
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,6 +27,16 @@ untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", untimed, derandomize=True)
 settings.register_profile("random", untimed, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+START = time.monotonic()
+MINUTES = float(os.environ.get("TEST_MINUTES", "inf"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what there is no time for."""
+    if time.monotonic() - START > MINUTES * 60:
+        pytest.skip(f"not begun in {MINUTES:g} minutes (TEST_MINUTES)")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
