@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from onnx_cases import IMAGE, case, f, positive, rng, scalar, w
 from onnx_models import Const
+from seven_bits import seven_bits
 
 # ---- quantized integers --------------------------------------------------------------------------
 BYTES = rng.integers(0, 256, (2, 4, 6, 5)).astype(np.uint8)
 SIGNED = Const(rng.integers(-128, 128, (3, 4, 3, 2)).astype(np.int8))
-SIGNED7 = Const(SIGNED.data // np.int8(2))
-"""Of 7 bits: without VNNI, onnxruntime adds pairs of products of bytes in int16."""
+MULTIPLIED = Const(seven_bits(SIGNED.data))
 
 
 def u8(value: int) -> Const:
@@ -77,7 +77,7 @@ case(
     "matmul_integer",
     "MatMulInteger",
     BYTES[0, 0],
-    Const(SIGNED7.data[0, 0, 0:1].repeat(5, 0)),
+    Const(MULTIPLIED.data[0, 0, 0:1].repeat(5, 0)),
     u8(120),
     dynamic=False,
 )
@@ -96,7 +96,7 @@ case(
     BYTES,
     scalar(0.02),
     u8(120),
-    SIGNED7,
+    MULTIPLIED,
     w([0.1, 0.2, 0.3]),
     _zeros8,
     scalar(0.9),

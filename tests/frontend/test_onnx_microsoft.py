@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 from onnx_models import model, run_onnxruntime
+from seven_bits import seven_bits
 
 from compiler.build import build
 from compiler.errors import ModelError, UnsupportedError
@@ -25,11 +26,6 @@ _rng = np.random.default_rng(5)
 def integers(dtype: Any, *shape: int) -> np.ndarray:
     info = np.iinfo(dtype)
     return _rng.integers(info.min, info.max + 1, shape).astype(dtype)
-
-
-def signed7(*shape: int) -> np.ndarray:
-    """int8 of 7 bits: without VNNI, onnxruntime adds pairs of products of bytes in int16."""
-    return integers(S, *shape) // np.int8(2)
 
 
 def real(value: float) -> np.ndarray:
@@ -65,7 +61,7 @@ def lstm(steps: int, directions: int, batch: int = 1, dtype: Any = U, channel: b
         zero = np.full(shape, 128 if dtype is U else 0, dtype)
         scale = _rng.uniform(0.002, 0.006, shape).astype(np.float32)
         size = (directions, rows, 4 * hidden)
-        return integers(U, *size) if dtype is U else signed7(*size), scale, zero
+        return integers(U, *size) if dtype is U else seven_bits(integers(dtype, *size)), scale, zero
 
     w, ws, wz = quantized(inputs)
     r, rs, rz = quantized(hidden)
@@ -103,9 +99,10 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "average_pad": ("QLinearAveragePool", (IMAGE, *grid(0.02, 120), *grid(0.015, 110)),
                     {**POOL, "count_include_pad": 1}),
     "global": ("QLinearGlobalAveragePool", (IMAGE, *grid(0.02, 120), *grid(0.01, 110)), {}),
-    "gemm": ("QGemm", (integers(U, 4, 6), *grid(0.02, 120), signed7(5, 6), *grid(0.03, 0, S),
-                       np.arange(5, dtype=np.int32) * 90, *grid(0.2, 90)), {"transB": 1}),
-    "gemm_float": ("QGemm", (integers(U, 4, 6), *grid(0.02, 120), signed7(6, 5),
+    "gemm": ("QGemm", (integers(U, 4, 6), *grid(0.02, 120), seven_bits(integers(S, 5, 6)),
+                       *grid(0.03, 0, S), np.arange(5, dtype=np.int32) * 90,
+                       *grid(0.2, 90)), {"transB": 1}),
+    "gemm_float": ("QGemm", (integers(U, 4, 6), *grid(0.02, 120), seven_bits(integers(S, 6, 5)),
                              _rng.uniform(0.01, 0.1, 5).astype(np.float32), np.zeros(5, S)),
                    {"alpha": 0.5}),
     "bits4": ("MatMulNBits", packed(4, False), {"K": 80, "N": 8, "bits": 4, "block_size": 32}),
