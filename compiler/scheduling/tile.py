@@ -171,11 +171,12 @@ def pixel_tile(
 
 def best_width(extent: int, most: int) -> int:
     """The widest tile that cuts `extent` into equal ones, if it is wider than half of `most` and
-    earns its walk over the weights (`ENOUGH` outputs, or two thirds of `most`); else that of the
-    fewest tiles, as equal as they can be."""
+    earns its walk over the weights (`ENOUGH` outputs, or four fifths of `most`: of few registers a
+    tile that leaves a third unused waits for its sums); else that of the fewest tiles, as equal as
+    they can be."""
     equal = max(w for w in range(1, min(extent, most) + 1) if extent % w == 0)
     tiles = -(-extent // most)
-    enough = 2 * equal > most and equal >= min(ENOUGH, -(-2 * most // 3))
+    enough = 2 * equal > most and equal >= min(ENOUGH, -(-4 * most // 5))
     return equal if enough or equal == extent else -(-extent // tiles)
 
 
