@@ -21,7 +21,7 @@ from compiler.scheduling.tile import (
     keeps_order,
 )
 from compiler.scheduling.turned_sums import rows_may_repeat, turn_terms
-from compiler.target.cpus import CACHES, Caches
+from compiler.target.cpus import CACHES, LINE, Caches
 from compiler.tensor.expr import loads
 from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import FLOAT32, FLOAT64
@@ -256,8 +256,11 @@ def _walked_once(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> 
 def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches) -> int:
     """Bytes by which the packed operand is fetched ahead. Where many tiles walk the same part of
     it, one after another, there is time to fetch all of the next part, if the next cache holds
-    it."""
+    it. Vectors that are shorter than a line of the cache take a load for every few products: theirs
+    leave no time to fetch what will be used so late."""
     extents = [f.extent.range()[1] or 0 for f in path]
+    if t.lanes * nbytes < LINE:
+        return AHEAD
     tiles = math.prod(extents[k] for k in range(rank) if k not in (t.lane_axis, t.block_axis))
     part = t.lanes * t.blocks * math.prod(extents[rank:]) * nbytes
     many = tiles >= WALKS * math.prod(width for _, width in t.spatial)

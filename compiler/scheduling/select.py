@@ -141,23 +141,23 @@ def _tile_for(
     step = step_of_channels(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
     tile = replace(tile, run_time=() if skipping else run_time)
+    # A step of several blocks of channels is walked by blocks: places in them are constants then.
+    channels = channel_block(data, reduction)
+    a_block = channels // (dot.steps if dot else 1)
+    by_blocks = a_block if step > channels else 0
     if not column_guard(path, tile):
         if not target.architecture.unrolled:
-            return tile
+            return replace(tile, unrolled=max(tile.unrolled, by_blocks))
         # Of a block of channels places are constants; what has none needs no loop of few steps.
-        block = channel_block(data, reduction)
-        unrolled = max(target.architecture.unrolled, block // (dot.steps if dot else 1))
-        return replace(tile, unrolled=unrolled, reduce_block=tile.reduce_block if block else 0)
+        unrolled = max(target.architecture.unrolled, a_block)
+        return replace(tile, unrolled=unrolled, reduce_block=tile.reduce_block if channels else 0)
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
-    # accumulators, or where a step takes several blocks of channels: places in them are constants
-    # then.
+    # accumulators.
     few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
     unrolled = 2 if few and dot is not None else 1
     if dot is not None and registers(target) < 8:
-        unrolled = max(1, step // dot.steps)  # a loop's end costs as much as a product
-    elif dot is not None and step > channel_block(data, reduction):
-        unrolled = max(unrolled, channel_block(data, reduction) // dot.steps)
-    return replace(tile, unrolled=unrolled)
+        return replace(tile, unrolled=max(1, step // dot.steps))  # a loop's end costs as much
+    return replace(tile, unrolled=max(unrolled, by_blocks))
 
 
 def consumer(s: Schedule, store: Store) -> Store | None:

@@ -21,6 +21,8 @@ class Caches(NamedTuple):
 
 CACHES = Caches(1 << 15, 1 << 18)
 """As most cores have at least."""
+LINE = 64
+"""Bytes of a line of a cache."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from compiler.codegen.llvm.addresses import Address, Addresses
 from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
+from compiler.target.cpus import LINE
 from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.tensor.expr import Buffer
 from compiler.tensor.lanes import classify, store_runs, windows
@@ -22,7 +23,7 @@ class Accesses:
     """What is read and written.
 
     `written`: buffers that are stored to somewhere, so that what was loaded may be stale.
-    `prefetch`: bytes by which vector loads of a buffer are fetched ahead.
+    `prefetch`: bytes by which vector loads of a buffer are fetched ahead, the first of a line.
     `words`: whether neighbouring bytes are moved as words, as there are no registers for vectors.
     `begin`: bytes that buffers are aligned to, if it pays to know that of vectors in them; else 0.
     """
@@ -136,7 +137,7 @@ class Accesses:
             return e.splat(e.load(p, at, t, 1, size), n)
         if how.kind == "vector":
             align = max(b.align, size) if n * size >= 64 and b.align else max(size, known)
-            if b in self.prefetch:
+            if b in self.prefetch and at % LINE < n * size:
                 e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
                 distance = self.prefetch[b]
                 ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
