@@ -68,9 +68,10 @@ class Job:
 
     @property
     def widens(self) -> bool:
-        """Whether that widens both, and the target multiplies int16 data by int8, too."""
-        every = for_target(self.target)
-        wide = any(i.steps and i.operand_dtypes == [INT16, INT8] for i in every)
+        """Whether that widens both, and the target multiplies int16 data by int8, too, by
+        instructions."""
+        every = [i for i in for_target(self.target) if i.steps and i.emitter(self.target.kind)]
+        wide = any(i.operand_dtypes == [INT16, INT8] for i in every)
         return wide and self._of_bytes.widens
 
     @property

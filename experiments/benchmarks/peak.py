@@ -13,8 +13,10 @@ from compiler.codegen.llvm import jit
 from compiler.errors import UnsupportedError
 from compiler.runtime.kernels import aligned_copy
 from compiler.target.emit import Emitter, Val
-from compiler.target.intrinsics import named_intrinsics
+from compiler.target.intrinsics import for_target, named_intrinsics
 from compiler.target.registry import Target
+from compiler.tensor.intrinsic import Intrinsic
+from compiler.types.dtypes import INT16
 from compiler.types.names import digest
 
 X86_TILES, TILE_OF_ZEROS = (named_intrinsics()[name] for name in ("tdpbusd", "tilezero"))
@@ -55,7 +57,40 @@ def peak(target: Target) -> Peak:
             2 * width,
         )
         return _measured(target, name, function, types, operations)
-    return peak_float32(target)
+    every = [i for i in for_target(target) if i.emitter("llvm") and i.steps]
+    wide = [i for i in every if i.operand_dtypes == [INT16, INT16]]
+    return _pairs(target, wide[0]) if wide and every[0].widens else peak_float32(target)
+
+
+def _pairs(target: Target, pairs: Intrinsic) -> Peak:
+    """int16, which bytes are widened to, multiplied and added in pairs. LLVM does not know that the
+    products are the same in every turn."""
+    chains, lanes, e = 10, pairs.loops["o"], Emitter()
+    emit = pairs.emitter("llvm")
+    assert emit is not None
+    data, weight = Val("%data", "i16", 2 * lanes), Val("%weight", "i16", 2 * lanes)
+    sums = [Val(f"%sum{k}", "i32", lanes) for k in range(chains)]
+    new = []
+    for total in sums:
+        how = f'asm sideeffect "", "={target.architecture.vector_constraint},0"'
+        data = e.op(f"call {data.ty} {how}({data})", data.t, data.n)
+        new.append(emit(e, total, [data], [weight]))
+    heads = [
+        f"  {s.name} = phi {s.ty} [zeroinitializer, %entry], [{n.name}, %loop]"
+        for s, n in zip(sums, new, strict=True)
+    ]
+    places = [f"  %at{k} = getelementptr i8, ptr %memory, i64 {64 * k}" for k in range(chains)]
+    text = "\n".join([
+        *e.decls.values(), "define void @peak(i64 %turns, ptr %memory) nounwind {", "entry:",
+        *places, f"  %first = load {data.ty}, ptr %at0, align 1",
+        f"  %weight = load {weight.ty}, ptr %at1, align 1", "  br label %loop", "loop:",
+        "  %i = phi i64 [0, %entry], [%next, %loop]",
+        f"  %data = phi {data.ty} [%first, %entry], [{data.name}, %loop]", *heads, *e.lines,
+        "  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %turns",
+        "  br i1 %more, label %loop, label %done", "done:",
+        *(f"  store {n}, ptr %at{k}, align 1" for k, n in enumerate(new)), "  ret void", "}",
+    ])  # fmt: skip
+    return _timed(target, pairs.name, text, chains, 2 * pairs.steps * lanes)
 
 
 def _tiles(target: Target) -> Peak:

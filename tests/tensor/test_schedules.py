@@ -16,9 +16,9 @@ from compiler.scheduling import Schedule
 from compiler.scheduling.default import schedule_default
 from compiler.scheduling.tile import best_width
 from compiler.symbolic import Index, Var
+from compiler.target.intrinsics import named_intrinsics
 from compiler.target.intrinsics.generic import DOT4
 from compiler.target.intrinsics.x86 import INTRINSICS as X86
-from compiler.target.intrinsics.x86 import PMADDWD_256
 from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const, maximum
@@ -186,7 +186,7 @@ def test_a_mismatching_intrinsic_says_why() -> None:
     s.split("mac.oc", 8, ("mb", "mo"))
     s.reorder("mb", "mac.y", "mac.x", "ic", "mac.kh", "mac.kw", "mo", "i")
     with pytest.raises(ScheduleError, match="not decomposed"):
-        s.tensorize("mac", PMADDWD_256)
+        s.tensorize("mac", named_intrinsics()["pmaddwd.256"])
 
 
 def test_illegal_schedules_are_refused() -> None:
@@ -261,7 +261,7 @@ def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.Monke
     except UnsupportedError as e:
         pytest.skip(str(e))
     names = [i.name for i in intrinsics.for_target(old)]
-    assert names == ["pmaddwd.128", "pairs.128", "dot4.generic"]
+    assert names == ["pmaddwd.128", "pairs.128", "pairs.bytes.128", "dot4.generic"]
     mine = dot_product("mine", 4, DOT4.emit)
     intrinsics.register_intrinsic(mine)
     assert intrinsics.for_target(old)[0] is mine

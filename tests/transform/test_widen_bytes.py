@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compiler
-from compiler.build import Job
+from compiler.build import Job, compile_program
+from compiler.codegen.llvm.jit import commented_assembly
+from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
 from compiler.op.opdef import OpDef
 from compiler.target.registry import Target
-from compiler.transform import FoldZeroPoint, WidenBytes
+from compiler.transform import FoldZeroPoint, WidenBytes, widen_bytes
 
 BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
 
@@ -105,10 +107,69 @@ def test_it_is_for_targets_that_multiply_pairs() -> None:
     assert found == TARGETS
 
 
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("cpu", ["haswell", "x86-64-v2"])
+@given(
+    st.sampled_from(["dense", "conv"]),
+    st.sampled_from(["uint8", "int8"]),
+    st.integers(-128, 255),
+    st.integers(0, 1),
+    st.integers(4, 11),
+    st.integers(4, 13),
+    st.integers(0, 99),
+)
+@settings(max_examples=8, deadline=None)
+def test_x86_multiplies_pairs(
+    cpu: str,
+    few: bool,
+    kind: str,
+    data: str,
+    zero: int,
+    pad: int,
+    outputs: int,
+    inputs: int,
+    seed: int,
+) -> None:
+    """Extreme bytes; weights are int16 where they are few, else bytes. The bits of the
+    interpreter."""
+    try:
+        target = Target.parse(f"llvm -mcpu={cpu}")
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    zero = min(max(zero, BYTES[data][0]), BYTES[data][1])
+    mod, x = layers(kind, data, zero, pad, 4 * outputs, 4 * inputs, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(widen_bytes, "FEW_WEIGHTS", 1 << 20 if few else 0)
+        exe = compiler.build(mod, target)
+    assert ("pairs.1" in exe.as_text() or "pairs.2" in exe.as_text()) == few
+    assert ("pairs.bytes." in exe.as_text()) != few
+    np.testing.assert_array_equal(exe(x), compiler.evaluate(mod, x))
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_sums_stay_in_registers(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM does not add up products before it adds them to the sums: there are no registers for
+    that."""
+    monkeypatch.setattr(widen_bytes, "FEW_WEIGHTS", 1 << 20 if few else 0)
+    target = Target.anywhere("llvm -mcpu=haswell")
+    mod, _ = layers("conv", outputs=64, inputs=64)
+    program = compile_program(mod, target)
+    texts = [k.source for k in program.kernels if "llvm.x86.avx2.pmadd.wd" in k.source]
+    assert texts
+    for text in texts:
+        assembly = commented_assembly(text, target)
+        assert assembly.count("vpmaddwd") > 8
+        assert "32-byte Spill" not in assembly
+
+
 TARGETS = {
     "wasm32": True,
     "wasm32 -mattr=-simd128": False,
     "llvm -mtriple=aarch64-linux": False,
     "llvm -mcpu=cascadelake": False,
+    "llvm -mcpu=skylake-avx512": True,
+    "llvm -mcpu=haswell": True,
+    "llvm -mcpu=x86-64-v2": True,
+    "c -mcpu=haswell": False,
     "llvm -mtriple=thumbv7em": False,
 }

@@ -11,6 +11,13 @@ from compiler.tensor.stmt import Store
 from compiler.types.dtypes import INT32, UINT8
 
 
+def _plus(e: Emitter, c: Val, products: Val) -> Val:
+    """c + products, which LLVM adds up in this order: another spares time between additions that
+    tiles have anyway, and takes registers that they have not."""
+    total = e.bin("add", c, products)
+    return e.op(f'call {total.ty} asm "", "=v,0"({total})', total.t, total.n)
+
+
 def _vpdpbusd(bits: int) -> Emit:
     lanes = bits // 32
 
@@ -34,7 +41,7 @@ def _maddwd(intrinsic: str, lanes: int) -> Emit:
         ]
         odd = [e.bin("lshr", x, eight), e.bin("ashr", y, eight)]
         for pair in (even, odd):
-            c = e.bin("add", c, e.call(intrinsic, "i32", lanes, pair))
+            c = _plus(e, c, e.call(intrinsic, "i32", lanes, pair))
         return c
 
     return emit
@@ -48,7 +55,17 @@ def _pairs(intrinsic: str, lanes: int) -> Emit:
     """int16 without VNNI: products added in pairs."""
 
     def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
-        return e.bin("add", c, e.call(intrinsic, "i32", lanes, [a[0], b[0]]))
+        return _plus(e, c, e.call(intrinsic, "i32", lanes, [a[0], b[0]]))
+
+    return emit
+
+
+def _wide_data(intrinsic: str, lanes: int) -> Emit:
+    """int16 data and bytes without VNNI: weights are widened by the instruction that loads them."""
+
+    def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+        weight = e.op(f"sext {b[0]} to <{2 * lanes} x i16>", "i16", 2 * lanes)
+        return _plus(e, c, e.call(intrinsic, "i32", lanes, [a[0], weight]))
 
     return emit
 
@@ -82,26 +99,31 @@ def _narrow(count: int) -> Intrinsic:
 
 VPDPBUSD_512 = dot_product("vpdpbusd.512", 16, _vpdpbusd(512), features=("avx512vnni",))
 VPDPBUSD_256 = dot_product("vpdpbusd.256", 8, _vpdpbusd(256), features=("avx512vnni", "avx512vl"))
-PMADDWD_512 = dot_product(
-    "pmaddwd.512", 16, _maddwd("llvm.x86.avx512.pmaddw.d.512", 16), features=("avx512bw",)
+_MADD = (
+    ("512", 16, "llvm.x86.avx512.pmaddw.d.512", "avx512bw"),
+    ("256", 8, "llvm.x86.avx2.pmadd.wd", "avx2"),
+    ("128", 4, "llvm.x86.sse2.pmadd.wd", "sse2"),
 )
-PMADDWD_256 = dot_product(
-    "pmaddwd.256", 8, _maddwd("llvm.x86.avx2.pmadd.wd", 8), features=("avx2",)
+"""int16 multiplied and added in pairs: bits, lanes of int32, LLVM's name, and the feature."""
+PMADDWD = tuple(
+    dot_product(f"pmaddwd.{bits}", lanes, _maddwd(llvm, lanes), features=(f,), widens=True)
+    for bits, lanes, llvm, f in _MADD
 )
-PMADDWD_128 = dot_product(
-    "pmaddwd.128", 4, _maddwd("llvm.x86.sse2.pmadd.wd", 4), features=("sse2",)
-)
-PAIRS = tuple(
-    dot_product(name, lanes, emit, 2, "int16", "int16", features=(feature,))
-    for name, lanes, emit, feature in (
-        ("vpdpwssd.512", 16, _vpdpwssd, "avx512vnni"),
-        ("pairs.512", 16, _pairs("llvm.x86.avx512.pmaddw.d.512", 16), "avx512bw"),
-        ("pairs.256", 8, _pairs("llvm.x86.avx2.pmadd.wd", 8), "avx2"),
-        ("pairs.128", 4, _pairs("llvm.x86.sse2.pmadd.wd", 4), "sse2"),
+PAIRS_OF_BYTES = tuple(
+    dot_product(
+        f"pairs.bytes.{bits}", lanes, _wide_data(llvm, lanes), 2, "int16", "int8", features=(f,)
     )
+    for bits, lanes, llvm, f in _MADD
+)
+PAIRS = (
+    dot_product("vpdpwssd.512", 16, _vpdpwssd, 2, "int16", "int16", features=("avx512vnni",)),
+    *(
+        dot_product(f"pairs.{bits}", lanes, _pairs(llvm, lanes), 2, "int16", "int16", features=(f,))
+        for bits, lanes, llvm, f in _MADD
+    ),
 )
 NARROW = tuple(_narrow(count) for count in (4, 3, 2, 1))
-INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128, *PAIRS, *NARROW)
+INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, *PMADDWD, *PAIRS, *PAIRS_OF_BYTES, *NARROW)
 
 
 def limited(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val | None:
