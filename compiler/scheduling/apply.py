@@ -14,6 +14,7 @@ from compiler.scheduling.select import consumer, is_widened
 from compiler.scheduling.tile import (
     UNROLLED_STEPS,
     Tile,
+    channel_block,
     column_guard,
     has_select,
     index_vars_of,
@@ -133,7 +134,9 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         tail, steps = [], list(s.split(reduce[-1], t.lanes))
         nest = [*reduce[:-1], *steps]
     else:
-        steps, tail = _reduction(s, t, reduce, pinned)
+        variables = [f.var for f in path[rank:]]
+        block = max((channel_block(x, variables) for x in loads(store.value)), default=0)
+        steps, tail = _reduction(s, t, reduce, pinned, block)
         nest = [*steps, *reduce[1:]] if pinned else reduce_order(reduce, steps)
     s.reorder(*nest, *tile, m_block, m_lane, *tail)
     s.decompose_reduction(stage, nest[0])
@@ -305,24 +308,28 @@ def _skewed(
 
 
 def _reduction(
-    s: Schedule, t: Tile, reduce: list[str], pinned: bool
+    s: Schedule, t: Tile, reduce: list[str], pinned: bool, block: int
 ) -> tuple[list[str], list[str]]:
     """Split the first reduction axis; returns (its loops, the dot product's innermost loop).
-    `pinned`: others stay inside it, so that it is not split for the innermost loop's body."""
+    `pinned`: others stay inside it, so that it is not split for the innermost loop's body. A step
+    of several blocks of channels, which are of `block` (0: of none), is walked by these: where in
+    one it is, no loop has to compute then."""
     if not reduce:
         return [], []
-    steps = [reduce[0]]
-    if t.reduce_block:
-        steps = list(s.split(reduce[0], t.reduce_block))
+    steps, size = [reduce[0]], t.reduce_block
+    if size:
+        steps = list(s.split(reduce[0], size))
+    each = t.dot.steps if t.dot is not None else 1
+    if not pinned and size > block > each * t.unrolled and size % block == 0:
+        steps, size = [steps[0], *s.split(steps[-1], block)], block
     if t.dot is not None:
         outer, inner = s.split(steps[-1], t.dot.steps)
         steps = [*steps[:-1], outer]
-        if t.reduce_block > t.dot.steps * t.unrolled:
+        if size > t.dot.steps * t.unrolled:
             steps = [*steps[:-1], *s.split(outer, t.unrolled)]
         return steps, [inner]
-    if t.reduce_block > t.unrolled and not pinned:
-        outer, inner = s.split(steps[-1], t.unrolled)
-        return [steps[0], outer, inner], []
+    if size > t.unrolled and not pinned:
+        return [*steps[:-1], *s.split(steps[-1], t.unrolled)], []
     return steps, []
 
 

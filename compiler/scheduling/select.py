@@ -144,7 +144,7 @@ def _tile_for(
     # A step of several blocks of channels is walked by blocks: places in them are constants then.
     channels = channel_block(data, reduction)
     a_block = channels // (dot.steps if dot else 1)
-    by_blocks = a_block if step > channels else 0
+    by_blocks = a_block if step > channels and step % max(channels, 1) == 0 else 0
     if not column_guard(path, tile):
         if not target.architecture.unrolled:
             return replace(tile, unrolled=max(tile.unrolled, by_blocks))
@@ -152,12 +152,13 @@ def _tile_for(
         unrolled = max(target.architecture.unrolled, a_block)
         return replace(tile, unrolled=unrolled, reduce_block=tile.reduce_block if channels else 0)
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
-    # accumulators.
-    few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
-    unrolled = 2 if few and dot is not None else 1
-    if dot is not None and registers(target) < 8:
+    # accumulators or several blocks of channels, and for short vectors, which are many loads.
+    if dot is None:
+        return replace(tile, unrolled=2 if by_blocks else 1)
+    if registers(target) < 8:
         return replace(tile, unrolled=max(1, step // dot.steps))  # a loop's end costs as much
-    return replace(tile, unrolled=max(unrolled, by_blocks))
+    few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
+    return replace(tile, unrolled=max(2 if few else 1, by_blocks))
 
 
 def consumer(s: Schedule, store: Store) -> Store | None:

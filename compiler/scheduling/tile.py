@@ -217,7 +217,7 @@ def step_of_channels(data: Load, reduction: Sequence[Var]) -> int:
 
 def channel_block(data: Load, reduction: Sequence[Var]) -> int:
     """x where the first reduction axis reads the data as [c // x, ..., c % x]; else 0."""
-    for a in data.idx[-1].terms if reduction else ():
+    for a in data.idx[-1].terms if reduction and data.idx else ():
         if not isinstance(a, Var) and a.op == "%" and a.a == reduction[0]:
             return a.b.const
     return 0

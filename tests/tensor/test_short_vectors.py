@@ -4,16 +4,23 @@ no loop computes where in a block of channels it is, and no line is fetched ahea
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tile_choices import convolution
 
+import compiler
 from compiler.build import compile_program
+from compiler.ir.expr import Call, Constant, Function
+from compiler.lowering.legalize import legalize
+from compiler.runtime.kernels import KernelSource
 from compiler.scheduling.apply import AHEAD
+from compiler.scheduling.tile_config import TileChoice
 from compiler.target.cpus import LINE
 from compiler.target.registry import Target
+from compiler.tuning.space import space_of
 
 TARGETS = (
     "llvm -mcpu=x86-64-v2",
@@ -21,6 +28,7 @@ TARGETS = (
     "llvm -mcpu=skylake-avx512",
     "llvm -mtriple=aarch64-linux",
 )
+DIVIDED = re.compile(r"(?:urem|srem|udiv|sdiv) i64 %\w+, (?!1\n)\d+")
 
 
 def source(target: Target, channels: int, outputs: int, kernel: int) -> str:
@@ -41,7 +49,29 @@ def test_places_in_blocks_of_channels_are_constants(
     target: str, channels: int, outputs: int, kernel: int
 ) -> None:
     text = source(Target.anywhere(target), channels, outputs, kernel)
-    assert not re.findall(r"(?:urem|srem|udiv|sdiv) i64 %\w+, (?!1\n)\d+", text)
+    assert not DIVIDED.findall(text)
+
+
+@pytest.mark.parametrize("unrolled", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_they_are_constants_whatever_is_unrolled(kernel: int, dtype: str, unrolled: int) -> None:
+    """A step is walked by its blocks, of dot products, too, and these by what is unrolled."""
+    target = Target.anywhere("llvm -mcpu=haswell")
+    mod = compiler.optimize(convolution(dtype, 32, 32, 8, kernel), target)
+    called = [b.value.op for b in mod.main.bindings if isinstance(b.value, Call)]
+    layers = [f for f in called if isinstance(f, Function) and "conv2d" in str(f)]
+    (legal,) = (legalize(f) for f in layers)
+    constants = {
+        b for b, a in zip(legal.func.params, legal.inputs, strict=False) if isinstance(a, Constant)
+    }
+    space = space_of(legal.func, target, constants)
+    assert space is not None
+    rule = space.stages["mac"].rule
+    assert isinstance(rule, TileChoice)
+    choice = {"mac": replace(rule, unrolled=unrolled)}
+    made = KernelSource(legal, target, choice).scheduled()
+    assert not DIVIDED.findall(str(made.code(target).text))
 
 
 @pytest.mark.parametrize("target", TARGETS)
