@@ -38,7 +38,7 @@ def source(target: Target, channels: int, outputs: int, kernel: int) -> str:
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.sampled_from(TARGETS),
     st.sampled_from([16, 32, 48, 80]),

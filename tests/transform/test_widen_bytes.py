@@ -118,7 +118,7 @@ def test_it_is_for_targets_that_multiply_pairs() -> None:
     st.integers(4, 13),
     st.integers(0, 99),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3)
 def test_x86_multiplies_pairs(
     cpu: str,
     few: bool,
