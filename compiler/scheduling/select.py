@@ -147,7 +147,9 @@ def _tile_for(
     by_blocks = a_block if step > channels and step % max(channels, 1) == 0 else 0
     if not column_guard(path, tile):
         if not target.architecture.unrolled:
-            return replace(tile, unrolled=max(tile.unrolled, by_blocks))
+            # A product of a custom format is many instructions: several steps spill.
+            unrolled = 1 if store.buffer.dtype.is_custom else max(tile.unrolled, by_blocks)
+            return replace(tile, unrolled=unrolled if by_blocks else tile.unrolled)
         # Of a block of channels places are constants; what has none needs no loop of few steps.
         unrolled = max(target.architecture.unrolled, a_block)
         return replace(tile, unrolled=unrolled, reduce_block=tile.reduce_block if channels else 0)

@@ -13,14 +13,15 @@ from test_tile_choices import convolution
 
 import compiler
 from compiler.build import compile_program
-from compiler.ir.expr import Call, Constant, Function
-from compiler.lowering.legalize import legalize
+from compiler.ir.expr import Call, Constant, Function, IRModule
+from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime.kernels import KernelSource
 from compiler.scheduling.apply import AHEAD
 from compiler.scheduling.tile_config import TileChoice
 from compiler.target.cpus import LINE
 from compiler.target.registry import Target
 from compiler.tuning.space import space_of
+from datatypes import change_dtype
 
 TARGETS = (
     "llvm -mcpu=x86-64-v2",
@@ -36,6 +37,20 @@ def source(target: Target, channels: int, outputs: int, kernel: int) -> str:
     program = compile_program(convolution("float32", channels, outputs, 8, kernel), target)
     (found,) = (k.source for k in program.kernels if "fma" in k.source or "fmul" in k.source)
     return found
+
+
+def rule_of(mod: IRModule, target: Target) -> tuple[Legalized, TileChoice]:
+    """The loops of a network's convolution, and what the rules choose for it."""
+    main = compiler.optimize(mod, target).main
+    called = [b.value.op for b in main.bindings if isinstance(b.value, Call)]
+    layers = [f for f in called if isinstance(f, Function) and "conv2d" in str(f)]
+    (legal,) = (legalize(f) for f in layers)
+    pairs = zip(legal.func.params, legal.inputs, strict=False)
+    space = space_of(legal.func, target, {b for b, a in pairs if isinstance(a, Constant)})
+    assert space is not None
+    rule = space.stages["mac"].rule
+    assert isinstance(rule, TileChoice)
+    return legal, rule
 
 
 @settings(max_examples=12)
@@ -58,20 +73,18 @@ def test_places_in_blocks_of_channels_are_constants(
 def test_they_are_constants_whatever_is_unrolled(kernel: int, dtype: str, unrolled: int) -> None:
     """A step is walked by its blocks, of dot products, too, and these by what is unrolled."""
     target = Target.anywhere("llvm -mcpu=haswell")
-    mod = compiler.optimize(convolution(dtype, 32, 32, 8, kernel), target)
-    called = [b.value.op for b in mod.main.bindings if isinstance(b.value, Call)]
-    layers = [f for f in called if isinstance(f, Function) and "conv2d" in str(f)]
-    (legal,) = (legalize(f) for f in layers)
-    constants = {
-        b for b, a in zip(legal.func.params, legal.inputs, strict=False) if isinstance(a, Constant)
-    }
-    space = space_of(legal.func, target, constants)
-    assert space is not None
-    rule = space.stages["mac"].rule
-    assert isinstance(rule, TileChoice)
+    legal, rule = rule_of(convolution(dtype, 32, 32, 8, kernel), target)
     choice = {"mac": replace(rule, unrolled=unrolled)}
     made = KernelSource(legal, target, choice).scheduled()
     assert not DIVIDED.findall(str(made.code(target).text))
+
+
+def test_long_products_are_not_unrolled() -> None:
+    """A product of a custom format is many instructions: a body of several spills."""
+    target = Target.anywhere("llvm -mcpu=haswell")
+    mod = convolution("float32", 32, 32, 8, 1)
+    assert rule_of(mod, target)[1].unrolled == 8
+    assert rule_of(change_dtype(mod, "float32", "posit16_es1"), target)[1].unrolled == 1
 
 
 @pytest.mark.parametrize("target", TARGETS)
