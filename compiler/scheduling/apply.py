@@ -261,9 +261,9 @@ def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches)
     it, one after another, there is time to fetch all of the next part, if the next cache holds
     it. Vectors that are shorter than a line of the cache take a load for every few products: theirs
     leave no time to fetch what will be used so late."""
-    extents = [f.extent.range()[1] or 0 for f in path]
     if t.lanes * nbytes < LINE:
         return AHEAD
+    extents = [f.extent.range()[1] or 0 for f in path]
     tiles = math.prod(extents[k] for k in range(rank) if k not in (t.lane_axis, t.block_axis))
     part = t.lanes * t.blocks * math.prod(extents[rank:]) * nbytes
     many = tiles >= WALKS * math.prod(width for _, width in t.spatial)

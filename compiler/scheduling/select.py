@@ -144,19 +144,19 @@ def _tile_for(
     # A step of several blocks of channels is walked by blocks: places in them are constants then.
     channels = channel_block(data, reduction)
     a_block = channels // (dot.steps if dot else 1)
-    by_blocks = a_block if step > channels and step % max(channels, 1) == 0 else 0
+    by_blocks = a_block if channels and step > channels and step % channels == 0 else 0
     if not column_guard(path, tile):
         if not target.architecture.unrolled:
-            # A product of a custom format is many instructions: several steps spill.
-            unrolled = 1 if store.buffer.dtype.is_custom else max(tile.unrolled, by_blocks)
-            return replace(tile, unrolled=unrolled if by_blocks else tile.unrolled)
+            if by_blocks and store.buffer.dtype.is_custom:
+                return replace(tile, unrolled=1)  # many instructions a product: several spill
+            return replace(tile, unrolled=max(tile.unrolled, by_blocks))
         # Of a block of channels places are constants; what has none needs no loop of few steps.
         unrolled = max(target.architecture.unrolled, a_block)
         return replace(tile, unrolled=unrolled, reduce_block=tile.reduce_block if channels else 0)
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
     # accumulators or several blocks of channels, and for short vectors, which are many loads.
     if dot is None:
-        return replace(tile, unrolled=2 if by_blocks else 1)
+        return replace(tile, unrolled=2 if by_blocks and not target.architecture.unrolled else 1)
     if registers(target) < 8:
         return replace(tile, unrolled=max(1, step // dot.steps))  # a loop's end costs as much
     few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2

@@ -87,6 +87,16 @@ def test_long_products_are_not_unrolled() -> None:
     assert rule_of(change_dtype(mod, "float32", "posit16_es1"), target)[1].unrolled == 1
 
 
+@pytest.mark.parametrize(
+    ("target", "steps"),
+    [("llvm -mcpu=haswell", 2), ("llvm -mcpu=skylake-avx512", 1), ("wasm32", 1)],
+)
+def test_a_body_with_taps_is_short(target: str, steps: int) -> None:
+    """Where vectors are short it has two steps, but not where several fill more than registers."""
+    mod = convolution("float32", 32, 32, 8, 3)
+    assert rule_of(mod, Target.anywhere(target))[1].unrolled == steps
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_line_is_fetched_once(target: str) -> None:
     """Weights are walked in whole lines; there are no other vectors that a kernel loads."""
