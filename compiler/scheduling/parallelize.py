@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
 from compiler.tensor.expr import Buffer
-from compiler.tensor.stmt import For, Pick, Stmt, When, accesses, stores, walk_stmts
+from compiler.tensor.stmt import Attempt, For, Pick, Stmt, Store, When, accesses, stores, walk_stmts
 
 TASKS = 16
 """Tasks that a stage should at least have, if they can be had."""
@@ -41,9 +41,30 @@ def share_out(s: Schedule, constants: Collection[Buffer], tasks: int = 0) -> Non
         if isinstance(root, For) and not any(
             isinstance(x, For) and x.kind == "parallel" for x, _, _ in walk_stmts([root])
         ):
-            chosen = _choose(root, known, tasks)
+            inside = _Inside(root)
+            chosen = _choose(root, inside, known, tasks)
             if chosen:
-                _mark([root], chosen, _small_maps(root))
+                _mark([root], chosen, inside, _small_maps(root))
+
+
+class _Inside:
+    """Which loops there are in which statements of a loop nest, by name."""
+
+    def __init__(self, root: For):
+        self._names: dict[int, set[str]] = {}
+        self._note(root)
+
+    def _note(self, s: Stmt) -> set[str]:
+        names = {s.var.name} if isinstance(s, For) else set()
+        if not isinstance(s, Store):
+            parts = s.parts if isinstance(s, Attempt) else [getattr(s, "body", ())]
+            names.update(*(self._note(x) for part in parts for x in part))
+        self._names[id(s)] = names
+        return names
+
+    def holds(self, s: Stmt, name: str) -> bool:
+        """Whether a statement is or has a loop of this name."""
+        return name in self._names.get(id(s), ())
 
 
 @dataclass(frozen=True)
@@ -57,7 +78,7 @@ class _Candidate:
     axes: frozenset[int]
 
 
-def _choose(root: For, constants: set[Buffer], tasks: int) -> str:
+def _choose(root: For, inside: _Inside, constants: set[Buffer], tasks: int) -> str:
     """The name of the loops to share out; empty: none."""
     every = list(stores([root]))
     written = {st.buffer for st in every if st.buffer.scope == "global"}
@@ -66,7 +87,7 @@ def _choose(root: For, constants: set[Buffer], tasks: int) -> str:
     alone = any(picked & i.vars() for st in every for i in st.idx)
     alone |= any(b in written and not w for b, _, w, _ in accesses([root]))
     names = [root.var.name] if alone else _serial_names(root)
-    found = [c for name in names if (c := _candidate(root, name)) is not None]
+    found = [c for name in names if (c := _candidate(root, inside, name)) is not None]
     if not found:
         return ""
     if tasks:
@@ -113,10 +134,10 @@ def _serial_names(root: For) -> list[str]:
     return list(names)
 
 
-def _candidate(root: For, name: str) -> _Candidate | None:
+def _candidate(root: For, inside: _Inside, name: str) -> _Candidate | None:
     """What sharing out the loops of this name gives; None if that is not possible."""
     tasks, widest, axes = 0, 0, set[int]()
-    for unit, path in _units([root], name):
+    for unit, path in _units([root], inside, name):
         loop = _named(unit, name)
         nest = path if loop is None else (*path, loop)
         around = {f.var for f in path}
@@ -152,29 +173,25 @@ def _moved_axes(loop: For) -> set[int]:
 
 
 def _units(
-    body: list[Stmt], name: str, path: tuple[For, ...] = ()
+    body: list[Stmt], inside: _Inside, name: str, path: tuple[For, ...] = ()
 ) -> Iterator[tuple[list[Stmt], tuple[For, ...]]]:
     """The loops called `name`, each by itself, and the statements before, between and after them,
     with the loops around them."""
-    for unit in _parts(body, name):
+    for unit in _parts(body, inside, name):
         (first, *_) = unit
-        if isinstance(first, For) and first.var.name != name and _holds(first, name):
-            yield from _units(first.body, name, (*path, first))
+        if isinstance(first, For) and first.var.name != name and inside.holds(first, name):
+            yield from _units(first.body, inside, name, (*path, first))
         else:
             yield unit, path
 
 
-def _parts(body: list[Stmt], name: str) -> list[list[Stmt]]:
+def _parts(body: list[Stmt], inside: _Inside, name: str) -> list[list[Stmt]]:
     """A body cut into single loops that hold or are `name`, and runs of other statements."""
     return [
         part
-        for holds, run in itertools.groupby(body, lambda s: _holds(s, name))
+        for holds, run in itertools.groupby(body, lambda s: inside.holds(s, name))
         for part in ([[s] for s in run] if holds else [list(run)])
     ]
-
-
-def _holds(s: Stmt, name: str) -> bool:
-    return any(isinstance(x, For) and x.var.name == name for x, _, _ in walk_stmts([s]))
 
 
 def _named(unit: list[Stmt], name: str) -> For | None:
@@ -189,17 +206,17 @@ def _stands_alone(unit: list[Stmt]) -> bool:
     return kept <= begun and any(st.buffer.scope == "global" for st in stores(unit))
 
 
-def _mark(body: list[Stmt], name: str, around: bool) -> None:
+def _mark(body: list[Stmt], name: str, inside: _Inside, around: bool) -> None:
     """Make the loops called `name` parallel (and those around them, to number tasks in the order in
     which they run), and put what is beside them in parallel loops of one iteration."""
     new: list[Stmt] = []
-    for unit in _parts(body, name):
+    for unit in _parts(body, inside, name):
         (first, *_) = unit
-        if isinstance(first, For) and _holds(first, name):
+        if isinstance(first, For) and inside.holds(first, name):
             if first.var.name == name:
                 first.kind = "parallel"
             else:
-                _mark(first.body, name, around)
+                _mark(first.body, name, inside, around)
                 if around:
                     first.kind = "parallel"
             new.append(first)

@@ -198,23 +198,28 @@ def walk_stmts(
     body, or another place.
     """
     # Not recursive: schedules walk all the time, and every level would pass every statement on.
-    stack: list[tuple[list[Stmt], tuple[For, ...], Iterator[Stmt] | None]] = [(body, path, None)]
-    while stack:
-        home, around, left = stack.pop()
-        left = iter(list(home)) if left is None else left
+    stack: list[tuple[list[Stmt], tuple[For, ...], Iterator[Stmt] | None]] = []
+    home, left = body, iter(body[:])
+    while True:
         for s in left:
-            yield s, around, home
+            yield s, path, home
             if isinstance(s, For):
-                inner, path = [s.body], (*around, s)
-            elif isinstance(s, Attempt):
-                inner, path = list(s.parts), around
-            elif isinstance(s, When | Pick):
-                inner, path = [s.body], around
-            else:
+                stack.append((home, path, left))
+                home, path, left = s.body, (*path, s), iter(s.body[:])
+                break
+            if isinstance(s, Store):
                 continue
-            stack.append((home, around, left))
-            stack += [(part, path, None) for part in reversed(inner)]
-            break
+            if isinstance(s, (Attempt, When, Pick)):
+                inner = list(s.parts) if isinstance(s, Attempt) else [s.body]
+                stack.append((home, path, left))
+                stack += [(part, path, None) for part in reversed(inner)]
+                left = iter(())
+                break
+        else:
+            if not stack:
+                return
+            home, path, rest = stack.pop()
+            left = iter(home[:]) if rest is None else rest
 
 
 def stores(body: list[Stmt]) -> Iterator[Store]:

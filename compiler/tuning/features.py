@@ -306,7 +306,7 @@ class _Walk:
             if a.buffer.scope == "register":
                 continue
             depth = len(a.path)
-            sizes = [_span(a, k, whole[a.buffer]) for k in range(depth + 1)]
+            sizes = _spans(a, whole[a.buffer])
             for level, room in enumerate((near, far, far * FAR)):
                 # From the outermost loops whose data of this buffer fit into half of the cache:
                 fits = next((k for k in range(depth + 1) if sizes[k] <= room / 2), depth)
@@ -324,20 +324,33 @@ class _Walk:
         return traffic[0] / 64 + traffic[1] / 24 + traffic[2] / 8
 
 
-def _span(a: _Access, depth: int, whole: int) -> float:
-    """Bytes of a buffer that the loops from a depth on touch, whole lines of a cache."""
+def _spans(a: _Access, whole: int) -> list[float]:
+    """Bytes of a buffer, whole lines of a cache, that all loops touch, those but for the outermost,
+    and so on; the last: no loop."""
     if a.flat is None:
-        return float(min(whole, 64 * math.prod(n for _, n in a.path[depth:])))
-    inner = dict(a.path[depth:])
-    size, last = 1.0, len(a.idx) - 1
-    for k, (i, dim) in enumerate(zip(a.idx, a.buffer.shape, strict=True)):
-        span = 1
+        inner = [math.prod(n for _, n in a.path[k:]) for k in range(len(a.path) + 1)]
+        return [float(min(whole, 64 * n)) for n in inner]
+    strides: list[dict[Var, int]] = []  # of each axis: how far a loop's iterations are apart
+    for i in a.idx:
+        strides.append({})
         for atom, c in i.terms.items():
             for v in atom.leaves():
-                span += (inner.get(v, 1) - 1) * (abs(c) if atom is v else 1)
-        span = min(span, max(1, _value(dim, {})))
-        size *= max(span, 64 // a.buffer.dtype.nbytes) if k == last else span
-    return min(float(whole), size * a.buffer.dtype.nbytes)
+                strides[-1][v] = strides[-1].get(v, 0) + (abs(c) if atom is v else 1)
+    most = [max(1, _value(n, {})) for n in a.buffer.shape]
+    line = 64 // a.buffer.dtype.nbytes
+    spans = [1] * len(most)
+
+    def size() -> float:
+        covered = [min(span, n) for span, n in zip(spans, most, strict=True)]
+        lines = [*covered[:-1], *(max(n, line) for n in covered[-1:])]
+        return min(float(whole), float(math.prod(lines)) * a.buffer.dtype.nbytes)
+
+    found = [size()]
+    for v, n in reversed(a.path):
+        for k, axis in enumerate(strides):
+            spans[k] += (n - 1) * axis.get(v, 0)
+        found.append(size())
+    return found[::-1]
 
 
 def _slow(e: Expr) -> bool:
