@@ -97,6 +97,14 @@ class Backend(Protocol):
             LoweringError: the code is rejected.
         """
 
+    def object_and_assembly(self, code: Code, target: Target) -> tuple[bytes, str]:
+        """The same, and its assembly with comments on loops and spilled registers; empty where the
+        backend knows none.
+
+        Raises:
+            LoweringError: the code is rejected.
+        """
+
     def versions(self) -> tuple[str, ...]:
         """What object code depends on besides text, target, LLVM's version and this package's
         source files."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from compiler.codegen.backend import Code, backend_of
+from compiler.codegen.backend import backend_of
 from compiler.codegen.kernel_abi import KernelAbi, order_text
 from compiler.errors import DtypelabError
 from compiler.ir.expr import Constant
@@ -35,7 +35,6 @@ from compiler.runtime.kernels import (
 )
 from compiler.runtime.loader import loader_of
 from compiler.scheduling.choices import Choice
-from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.packed_arrays import aligned_empty, pack_into
 from compiler.tuning.features import Report, report_of
@@ -69,25 +68,12 @@ def compiled(task: Task, choice: Choice) -> Outcome:
     try:
         source = KernelSource(legalize(task.function), task.target, choice)
         scheduled = source.scheduled()
-        code = scheduled.code(task.target)
-        made = backend_of(task.target).object(code, task.target)
-        return Outcome(
-            abi_of(scheduled, task.target).to_json(),
-            made,
-            source.tables,
-            reported(code, task.target),
-        )
+        backend = backend_of(task.target)
+        made, text = backend.object_and_assembly(scheduled.code(task.target), task.target)
+        report = report_of(text) if text else None
+        return Outcome(abi_of(scheduled, task.target).to_json(), made, source.tables, report)
     except DtypelabError as e:
         return Outcome(error=str(e) or type(e).__name__)
-
-
-def reported(code: Code, target: Target) -> Report | None:
-    """What LLVM says of the registers of code, in its assembly; None of other backends' code."""
-    if target.kind != "llvm":
-        return None
-    from compiler.codegen.llvm.jit import commented_assembly
-
-    return report_of(commented_assembly(code.text, target))
 
 
 class Compilers:

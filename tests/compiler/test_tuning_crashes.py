@@ -44,14 +44,14 @@ class Planted:
         self.line, self.at, self.parent, self.seen = line, at, os.getpid(), 0
         self.real = backend_of(HOST)
 
-    def object(self, code: Code, target: Target) -> bytes:
+    def object_and_assembly(self, code: Code, target: Target) -> tuple[bytes, str]:
         assert os.getpid() != self.parent, "the process that measures compiles nothing untried"
         self.seen += 1
         if self.seen - 1 != self.at:
-            return self.real.object(code, target)
+            return self.real.object_and_assembly(code, target)
         bad = code.text.replace("entry:\n", f"entry:\n  {self.line}\n")
         assert bad != code.text
-        return self.real.object(replace(code, text=bad), target)
+        return self.real.object_and_assembly(replace(code, text=bad), target)
 
 
 @pytest.fixture

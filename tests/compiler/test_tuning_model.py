@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import compiler
+from compiler.codegen.backend import backend_of
 from compiler.errors import ScheduleError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.lowering.legalize import legalize
+from compiler.runtime.kernels import KernelSource
 from compiler.scheduling.choices import Choice
 from compiler.target.registry import Target
 from compiler.tuning import cost_model
@@ -106,6 +109,26 @@ def test_llvms_report_of_registers() -> None:
     assert report_of("") == Report(0, 0)
     features = with_report(np.zeros(len(NAMES)), Report(7, 0))
     assert (value(features, "reloads"), value(features, "frame")) == (3.0, 0.0)
+
+
+def test_what_is_measured_is_what_a_build_would_run() -> None:
+    """Candidates are compiled by way of their assembly, so that LLVM generates code but once."""
+    import llvmlite.binding as llvm
+
+    def content(made: bytes) -> tuple[bytes, dict[str | None, bytes]]:
+        needs, _, data = made.partition(b"\n")
+        sections = llvm.ObjectFileRef.from_data(data).sections()
+        names = {s.name() and s.name().decode(): bytes(s.data()) for s in sections}
+        # Relocations name entries of the table of symbols, which are in another order.
+        apart = (".rela", ".symtab", ".strtab")
+        return needs, {n: d for n, d in names.items() if not (n or "").startswith(apart)}
+
+    t, backend = task(), backend_of(HOST)
+    for choice in [{}, *t.space.neighbours()[:2]]:
+        code = KernelSource(legalize(t.function), HOST, choice).scheduled().code(HOST)
+        made, assembly = backend.object_and_assembly(code, HOST)
+        assert content(made) == content(backend.object(code, HOST))
+        assert code.symbols[0] in assembly
 
 
 def rows(n: int, seed: int) -> tuple[list[Array], list[float]]:

@@ -107,6 +107,10 @@ class CBackend:
         cache.count("compiled")
         return head + b"\n" + library
 
+    def object_and_assembly(self, code: Code, target: Target) -> tuple[bytes, str]:
+        """See Backend."""
+        return self.object(code, target), ""
+
     def versions(self) -> tuple[str, ...]:
         """See Backend."""
         return (system_compiler.version(),)

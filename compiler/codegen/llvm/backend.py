@@ -119,6 +119,13 @@ class LLVMBackend:
         break."""
         return jit.object_code(code.text, target, code.plain)
 
+    def object_and_assembly(self, code: Code, target: Target) -> tuple[bytes, str]:
+        """See Backend."""
+        assembly = jit.commented_assembly(code.text, target)
+        if target.runnable:  # LLVM need not generate code twice
+            return jit.assembled(code.text, assembly, target), assembly
+        return self.object(code, target), assembly
+
     def versions(self) -> tuple[str, ...]:
         """See Backend."""
         return ()

@@ -74,5 +74,9 @@ class PTXBackend(LLVMBackend):
         """See Backend: PTX; of the entry point nothing."""
         return b"" if code.plain else jit.assembly(code.text, target).encode()
 
+    def object_and_assembly(self, code: Code, target: Target) -> tuple[bytes, str]:
+        """See Backend."""
+        return self.object(code, target), ""
+
 
 PTX = PTXBackend()

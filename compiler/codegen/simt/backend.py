@@ -50,5 +50,9 @@ class SimtBackend(LLVMBackend):
         """See Backend."""
         return super().object(code, host())
 
+    def object_and_assembly(self, code: Code, target: Target) -> tuple[bytes, str]:
+        """See Backend."""
+        return super().object_and_assembly(code, host())
+
 
 SIMT = SimtBackend()
