@@ -1,6 +1,6 @@
 """Compiling candidates, and running them for the first time: in processes beside the one that
-measures, where the machine has cores for them, so that both go on at once and a compiler or a
-candidate that dies takes no more than itself along.
+measures, so that both go on at once and a compiler or a candidate that dies takes no more than
+itself along. One of them has the core that is measured on whenever that is idle.
 
 These processes are forks: they have every datatype, rule and instruction that was registered.
 """
@@ -81,15 +81,14 @@ class Compilers:
 
     Args:
         tasks: what candidates are of.
-        cores: on each of which a process compiles and tries; none: one does so where this one
-            measures, meanwhile, or this one itself where there are no forks.
+        cores: on each of which a process compiles and tries; none: one does so anywhere. Without
+            forks this process compiles.
         seed: of the data that candidates are tried on.
     """
 
     def __init__(self, tasks: Sequence[Task], cores: Sequence[int], seed: int = 0):
         self._tasks = tasks
-        self._workers = [_Worker(tasks, core, seed) for core in cores]
-        self._alone = _Worker(tasks, None, seed) if forks() and not cores else None
+        self._workers = [_Worker(tasks, core, seed) for core in cores or [None]] if forks() else []
         self._waiting: deque[tuple[int, Choice, _Worker | None]] = deque()
 
     def submit(self, task: int, choice: Choice) -> None:
@@ -102,19 +101,13 @@ class Compilers:
     def take(self) -> Outcome:
         """What became of the next candidate, once it is compiled."""
         task, choice, worker = self._waiting.popleft()
-        if worker is not None:
-            return worker.take()
-        if self._alone is None:
-            return compiled(self._tasks[task], choice)
-        self._alone.give(task, choice)
-        return self._alone.take()
+        return compiled(self._tasks[task], choice) if worker is None else worker.take()
 
     def close(self) -> None:
         """End the processes."""
-        for worker in (*self._workers, self._alone):
-            if worker is not None:
-                worker.end()
-        self._workers, self._alone = [], None
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
 
 
 def forks() -> bool:
@@ -122,12 +115,11 @@ def forks() -> bool:
     return hasattr(os, "fork") and hasattr(os, "sched_getaffinity")
 
 
-def spare_cores() -> tuple[int, ...]:
-    """The cores that this process may use, but for the one that it measures on (see
-    `measure.quiet`, in which there is but that one); none without forks."""
-    if not forks():
-        return ()
-    return tuple(sorted(os.sched_getaffinity(0))[:-1][:MOST])
+def compiling_cores() -> tuple[int, ...]:
+    """Cores that this process may use, the one that it measures on last (see `measure.quiet`, in
+    which there is but that one); none without forks."""
+    cores = sorted(os.sched_getaffinity(0)) if forks() else []
+    return (*cores[:-1][: MOST - 1], *cores[-1:])
 
 
 class _Worker:
@@ -213,9 +205,11 @@ def _serve(
     signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     faulthandler.disable()  # to crash is an answer here
     with suppress(OSError):
-        if core is not None:
+        if core is not None and os.sched_getaffinity(0) != {core}:
             os.sched_setaffinity(0, {core})
             os.nice(5)
+        else:  # where the other end measures: only while that waits
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     trial = _FirstRun(tasks, seed)
     while True:
         try:

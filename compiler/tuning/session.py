@@ -203,7 +203,7 @@ class Session:
         """Measure candidates until the time or the trials are used up, or the spaces.
 
         Args:
-            cores: to compile on, beside the one that measures; None: the machine compiles.
+            cores: to compile on (see `Compilers`); None: the machine compiles.
         """
         tasks = [s.task for s in self.subjects]
         compilers = Compilers(tasks, cores, self.settings.seed) if cores is not None else None

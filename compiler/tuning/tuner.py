@@ -37,7 +37,7 @@ from compiler.scheduling.tuning_log import (
     read_log,
 )
 from compiler.target.registry import Target
-from compiler.tuning.compilation import Linker, Outcome, spare_cores
+from compiler.tuning.compilation import Linker, Outcome, compiling_cores
 from compiler.tuning.in_network import shares_in_network
 from compiler.tuning.kernel_run import KernelRun, Room
 from compiler.tuning.measure import (
@@ -167,7 +167,7 @@ def tune(
         raise UnsupportedError(
             f"kernels of target {chosen.text!r} cannot be timed one by one: name 'llvm'"
         )
-    interrupted, cores = False, None if place else spare_cores()
+    interrupted, cores = False, None if place else compiling_cores()
     cpu = of_machine(place.cpu) if place else nullcontext()
     with quiet(), apply_records(()), cpu, closing(Journal(log)) as journal:
         tasks = tasks_of(optimize(mod, chosen), chosen)

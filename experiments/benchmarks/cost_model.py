@@ -21,7 +21,7 @@ import compiler
 from compiler.errors import DtypelabError, ScheduleError
 from compiler.scheduling.tuning_log import apply_records, machine_cpu
 from compiler.target.registry import Target
-from compiler.tuning.compilation import Compilers, spare_cores
+from compiler.tuning.compilation import Compilers, compiling_cores
 from compiler.tuning.cost_model import hopeless, learns
 from compiler.tuning.measure import quiet
 from compiler.tuning.proposals import Candidate
@@ -97,7 +97,7 @@ def _tasks(target: Target, most: int) -> list[Task]:
 
 def _measured(tasks: Sequence[Task], n: int, target: Target, log: Path) -> list[list[Trial]]:
     """Candidates of each task with their times; trials of the log are taken as they are."""
-    cores = spare_cores()
+    cores = compiling_cores()
     past = read_trials(log) if log.exists() else []
     here = str(target), target.isa, machine_cpu()
     past = [t for t in past if (t.target, t.isa, t.cpu) == here and t.features]

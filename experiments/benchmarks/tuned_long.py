@@ -30,7 +30,7 @@ from compiler.runtime.kernels import compile_kernel
 from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import apply_records, machine_cpu
 from compiler.target.registry import Target
-from compiler.tuning.compilation import spare_cores
+from compiler.tuning.compilation import compiling_cores
 from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.measure import compared, in_turns, quiet
 from compiler.tuning.session import Session, Settings
@@ -202,7 +202,7 @@ def _searched(
     name: str, task: Task, target: Target, first: int, trials: int, quick: bool, log: Path
 ) -> LongRow:
     about, now = provenance.collect(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    start, cores = time.perf_counter(), spare_cores()
+    start, cores = time.perf_counter(), compiling_cores()
     here = task.key, str(target), target.isa, machine_cpu()
     past = read_trials(log) if log.exists() else []
     past = [t for t in past if (t.workload, t.target, t.isa, t.cpu) == here]
