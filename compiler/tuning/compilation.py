@@ -88,7 +88,8 @@ class Compilers:
 
     def __init__(self, tasks: Sequence[Task], cores: Sequence[int], seed: int = 0):
         self._tasks = tasks
-        self._workers = [_Worker(tasks, core, seed) for core in cores or [None]] if forks() else []
+        where: Sequence[int | None] = cores or [None]
+        self._workers = [_Worker(tasks, core, seed) for core in where] if forks() else []
         self._waiting: deque[tuple[int, Choice, _Worker | None]] = deque()
 
     def submit(self, task: int, choice: Choice) -> None:
