@@ -45,6 +45,7 @@ from datatypes.vector.by_exponent import (
 from datatypes.vector.carrier import magnitude, with_sign
 from datatypes.vector.choice import chosen, is_short_single, significant_bits
 from datatypes.vector.magic import (
+    Magic,
     exponent_of,
     product_magic,
     scaled_magic,
@@ -54,6 +55,8 @@ from datatypes.vector.magic import (
 )
 from datatypes.vector.rounding import clamped, even_c, largest_kept, uniform
 
+_RARE = 20
+"""log2 of what results of ordinary networks are below."""
 _TILE = 1 << 17
 """Products of a register tile, all of which are computed again for one that is not sure."""
 
@@ -83,17 +86,30 @@ def plan(fmt: Format) -> Plan | None:
     for e in sums:  # In sparse binades, sums must be exact to be sure.
         if spaced_magic(fmt, e) is None and e >= low + c.mantissa:
             sums[e] = None
+    _leave_out_rare(sums)
     exponents = range(2 * low - 1, 2 * high + 2)
-    unsure = frozenset(e for e in exponents if product_magic(fmt, e) is None)
+    products: dict[int, Magic | None] = {}
+    for e in reversed(exponents):
+        products[e] = product_magic(fmt, e, products.get(e + 1))
+    _leave_out_rare(products)
+    unsure = frozenset(e for e, m in products.items() if m is None)
     sum_entries = for_sums(f"{fmt.name}_sums", sums, c)
     name = f"{fmt.name}_products"
     if fmt.underflow == "minpos" and 2 * significant_bits(fmt) <= c.significant:
         exact = scaled(name, {e: scaled_magic(fmt, e) for e in exponents[1:]}, c)
         if exact is not None:
             return Plan(exact, sum_entries, unsure, exact)
-    products = {e: product_magic(fmt, e) for e in exponents}
     one, other = (of(name, products, c) for of in (for_products, for_magnitudes))
     return Plan(one, sum_entries, unsure, other)
+
+
+def _leave_out_rare(numbers: dict[int, Magic | None]) -> None:
+    """Take C from the binades that ordinary numbers never reach, from the first with an odd C on:
+    all that are not sure are neighbours then, and take one comparison where C is computed."""
+    odd = [e for e, m in numbers.items() if e >= _RARE and m is not None and m.odd]
+    for e in numbers:
+        if odd and e >= min(odd):
+            numbers[e] = None
 
 
 @lru_cache(maxsize=256)

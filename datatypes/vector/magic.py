@@ -58,11 +58,12 @@ def _probes(fmt: Format, exponent: int) -> list[Fraction]:
 
 
 @lru_cache(maxsize=8192)
-def product_magic(fmt: Format, exponent: int) -> Magic | None:
+def product_magic(fmt: Format, exponent: int, above: Magic | None = None) -> Magic | None:
     """C for products in [2**exponent, 2**(exponent + 1)), after which 0 stands for minpos if the
     format underflows to it; None if there is none.
 
     The product rounded to the lane may be 2**exponent while the exact one is just below.
+    `above`: C of the next binade, which is taken where it serves this one of few values, too.
     """
     lifted = fmt.underflow == "minpos"
 
@@ -75,7 +76,8 @@ def product_magic(fmt: Format, exponent: int) -> Magic | None:
     if spaced is not None:
         return spaced if right(spaced, below) else None
     points = [*_probes(fmt, exponent), below]
-    return next((m for m in _coarse(exponent) if all(right(m, x) for x in points)), None)
+    candidates = ([] if above is None else [above]) + _coarse(exponent)
+    return next((m for m in candidates if all(right(m, x) for x in points)), None)
 
 
 @dataclass(frozen=True)
