@@ -14,7 +14,7 @@ from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.target.emit import LLVM_BYTES, Emitter, Val, llvm_type, memory_type
-from compiler.target.intrinsics import wasm, x86_look_up
+from compiler.target.intrinsics import computed_look_up, wasm, x86_look_up
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -196,6 +196,13 @@ class Scalars:
             found = x86_look_up.permutation(x, lanes, self.features)
             if 1 < self.scope.width < lanes and found is not None:
                 return self._filled(x, found)
+        line = computed_look_up.formula(x, self.features) if self.scope.width > 1 else None
+        if line is not None:
+
+            def numbers(at: Expr) -> Val:
+                return e.splat(self.eval(at), self.scope.width)
+
+            return computed_look_up.compute(e, x, line, self.scope.width, numbers)
         base, inc = self.scope.cursor[x.buffer]
         byte = x.byte if x.dtype.nbytes == 1 else None
         if (

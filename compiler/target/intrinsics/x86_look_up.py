@@ -73,11 +73,11 @@ def _by_words(x: Gather, data: Array) -> bool:
     """Whether both halves of all entries are alike, so that a permutation of words finds them for
     positions that are put into both halves."""
     entries = data.view(np.uint32)
-    return bool((entries >> 16 == entries & 0xFFFF).all()) and _field(x) is not None
+    return bool((entries >> 16 == entries & 0xFFFF).all()) and field(x) is not None
 
 
 @dataclass(frozen=True)
-class _Field:
+class Field:
     """A position that is bits of a number.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Field:
     floor: int = 0
 
 
-def _field(x: Gather) -> _Field | None:
+def field(x: Gather) -> Field | None:
     """The field that a position is, of as many bits as the table has positions for and no more
     than 7; None if the position is something else."""
     size = 0 if x.buffer.data is None else x.buffer.data.size
@@ -99,7 +99,7 @@ def _field(x: Gather) -> _Field | None:
         return None
     match at:
         case BinOp(a=BinOp(op="Shr", a=number, b=IntImm(value=place)), b=IntImm(value=n)):
-            found, ends = _Field(number, place), place + max(6, n.bit_length())
+            found, ends = Field(number, place), place + max(6, n.bit_length())
         case BinOp(
             a=BinOp(
                 op="Max",
@@ -112,7 +112,7 @@ def _field(x: Gather) -> _Field | None:
             ),
             b=IntImm(value=n),
         ) if 0 <= floor < 256:
-            found, ends = _Field(number, place, floor), place + 8
+            found, ends = Field(number, place, floor), place + 8
         case _:
             return None
     bits = found.number.dtype.bits if found.number.dtype.is_integer else 0
@@ -128,10 +128,10 @@ def look_up(
 ) -> Val:
     """The entries of a table, on a target with the features `enabled`."""
     assert x.buffer.data is not None
-    bits, field = 64 if p.t == "double" else 32, _field(x)
+    bits, found = 64 if p.t == "double" else 32, field(x)
     picked = _BYTES in enabled and bits * p.lanes == 512
-    if field is not None and picked and field.number.dtype.bits == bits:
-        at = _picked(e, evaluate(field.number), field)
+    if found is not None and picked and found.number.dtype.bits == bits:
+        at = _picked(e, evaluate(found.number), found)
     else:
         at = _sized(e, evaluate(_position(x, p)), bits)
         if p.t != p.element:  # the lower half into both
@@ -143,16 +143,16 @@ def look_up(
     return e.bitcast(_permute(e, halves, e.bitcast(at, "i16", 2 * p.lanes), p), p.t, p.lanes)
 
 
-def _picked(e: Emitter, number: Val, field: _Field) -> Val:
+def _picked(e: Emitter, number: Val, at: Field) -> Val:
     """The bits of a field in every byte of the numbers, by an instruction that picks eight bits of
     64 for each. A permutation ignores those above a position."""
     size = LLVM_BYTES[number.t]
-    picks = [k // size * size * 8 % 64 + field.place for k in range(size * number.n)]
+    picks = [k // size * size * 8 % 64 + at.place for k in range(size * number.n)]
     numbers = e.bitcast(number, "i8", len(picks))
     args = [e.vector(picks, "i8"), numbers]
     found = e.call(_X86 + "avx512.pmultishift.qb.512", "i8", len(picks), args)
-    if field.floor:
-        least = e.const(field.floor, "i8", len(picks))
+    if at.floor:
+        least = e.const(at.floor, "i8", len(picks))
         found = e.call(f"llvm.umax.v{len(picks)}i8", "i8", len(picks), [found, least])
     return e.bitcast(found, number.t, number.n)
 
@@ -229,4 +229,6 @@ def _vector(e: Emitter, entries: Array, t: str) -> Val:
     return Val(f"<{items}>", t, len(entries))
 
 
-__all__ = ["Permutation", "look_up", "look_up_bytes", "looks_up_bytes", "permutation"]
+__all__ = [
+    "Permutation", "field", "look_up", "look_up_bytes", "looks_up_bytes", "permutation",
+]  # fmt: skip
