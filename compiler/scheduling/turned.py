@@ -26,6 +26,8 @@ def turn_squares(s: Schedule, store: Store, path: Sequence[For], target: Target)
     and nothing is changed, where it does something else or the matrix is smaller than a square."""
     if not isinstance(store.value, Load) or any(len(f.body) != 1 for f in path):
         return False
+    if path[-1].extent.constant() == 1:  # one column: nothing is turned
+        return False
     store, path = _blocks_apart(s, store, path)
     assert isinstance(store.value, Load)
     to, source = store.buffer.flat(store.idx), store.value.buffer.flat(store.value.idx)

@@ -71,6 +71,29 @@ def test_most_is_copied_in_squares(size: tuple[int, int], out: bool) -> None:
     assert squares >= 32 * (size[0] * size[1] // side) * side
 
 
+@pytest.mark.parametrize("out", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_maps_of_one_place_are_copied_as_they_lie(dtype: str, out: bool) -> None:
+    """After a pooling, say: every statement is of lanes, and none picks them."""
+    if out:
+        mod = moved((1, 2, 1, 1, 16), dtype, src_layout="NCHW16c", channels=32)
+    else:
+        mod = moved((1, 32, 1, 1), dtype, dst_layout="NCHW16c")
+    call = compiler.optimize(mod).main.bindings[-1].value
+    assert isinstance(call, Call)
+    assert isinstance(call.op, Function)
+    stores = [
+        (s, path)
+        for s, path, _ in walk_stmts(compile_kernel(legalize(call.op), HOST).func.body)
+        if isinstance(s, Store)
+    ]
+    assert stores
+    for s, path in stores:
+        (lanes,) = [f for f in path if f.kind == "vector"]
+        assert lanes.extent.constant() in (8, 16, 32)
+        assert s.buffer.flat(s.idx).terms[lanes.var] == 1
+
+
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 5), st.integers(1, 7))
 def test_addresses_of_fused_loops_are_one_line(n: int, m: int, start: int, times: int) -> None:
     v, w = Var("v", Index.of(n * m)), Var("w", Index.of(3))
