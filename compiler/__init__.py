@@ -9,7 +9,7 @@ from compiler.passes import pipeline as _pipeline
 if TYPE_CHECKING:  # the function, not the module of its name
     from compiler.build import build as build
 
-_pipeline.comes_from("compiler.build")
+_pipeline.comes_from("compiler.stages")
 for _part in ("regions", "sizes", "found"):
     _homes.FUNCTIONS.comes_with(f"onnxruntime.{_part}", "compiler.frontend.foreign.session")
 for _name, _part in {

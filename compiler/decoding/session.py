@@ -13,7 +13,7 @@ from compiler.boundary.assumptions import assumptions
 from compiler.boundary.elements import ELEMENTS, elements_of
 from compiler.boundary.index_ranges import check_indices, index_ranges
 from compiler.boundary.inputs import bind_inputs, input_called, named_inputs, symbolic_sizes
-from compiler.build import Job, compile_graph, needs_machine
+from compiler.build import compile_graph, needs_machine
 from compiler.decoding.caches import Cache, Kept, growing
 from compiler.decoding.rounded import holding_rounded, rounded_first
 from compiler.decoding.turned import turned
@@ -23,6 +23,7 @@ from compiler.ir.outside import refuse_outside
 from compiler.lowering.choose import choose_lowerings
 from compiler.passes.pipeline import sequence
 from compiler.runtime.executable import GraphExecutable
+from compiler.stages import Job
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.tensor.packed_arrays import aligned_empty

@@ -1,6 +1,6 @@
 """The pipeline: which passes and functions take a program from import to machine code, in order.
 
-The one pipeline is the table in `compiler.build`. Rooms below that one run their stages of it by
+The one pipeline is the table in `compiler.stages`. Rooms below that one run their stages of it by
 name; the package's root says which module registers it.
 """
 

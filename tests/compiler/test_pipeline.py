@@ -260,8 +260,9 @@ def test_no_other_file_orders_passes() -> None:
     names = {s.name for _, s in pipeline().steps()} | {s.name for s in pipeline().on_request}
     names -= {"lower", "kernel", "object", "link", "entry", "load"}  # of other things too
     mentioned = re.compile(rf"\b({'|'.join(names)})\b")
-    most = {"runtime/nests.py": 4}  # what the table calls, each from a function of its own
-    others = {"build.py", "transform/__init__.py"}  # the table, and names for imports
+    # What the table calls, each from a function of its own; how a module is partitioned.
+    most = {"runtime/nests.py": 4, "build.py": 3}
+    others = {"stages.py", "transform/__init__.py"}  # the table, and names for imports
     looked_at = 0
     for package in ("compiler", "quantize", "datatypes", "experiments"):
         for path in (ROOT / package).rglob("*.py"):

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compiler
-from compiler.build import Job
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
+from compiler.stages import Job
 from compiler.target.registry import Target
 from compiler.transform import FoldZeroPoint, KnownBits
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compiler
-from compiler.build import Job
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.stages import Job
 from compiler.target.registry import Target
 from compiler.transform import FoldZeroPoint
 from compiler.types.dtypes import INT8, UINT8, DType

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compiler
-from compiler.build import Job, compile_program
+from compiler.build import compile_program
 from compiler.codegen.llvm.jit import commented_assembly
 from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
 from compiler.op.opdef import OpDef
+from compiler.stages import Job
 from compiler.target.registry import Target
 from compiler.transform import FoldZeroPoint, WidenBytes, widen_bytes
 
