@@ -25,7 +25,8 @@ ROOMS = {
         "errors", "_lazy", "files", "_html", "symbolic", "types", "tensor", "arithmetic", "target",
         "op", "ir", "boundary", "passes", "interpret", "pattern", "lowering", "transform",
         "scheduling", "codegen", "frontend", "script", "runtime", "vm", "engines", "devices",
-        "stages", "build", "decoding", "saved", "exporting", "executors", "picture", "tuning", "__init__",
+        "stages", "build", "decoding", "saved", "exporting", "executors", "picture", "tuning",
+        "__init__",
     ),
     "datatypes": (
         "formats", "arithmetic", "c_libraries", "registry", "lowering", "kernels", "builtin",
