@@ -83,6 +83,16 @@ def test_positions_below_a_floor_count_as_it(floor: int) -> None:
     equal_the_interpreter(table("e", entries), 23, floor)
 
 
+def test_a_ramp_below_a_level_and_a_rise_above_it() -> None:
+    """As products of 8-bit posits are rounded; and the factors that go with it, mostly 1."""
+    j = np.arange(32)
+    exponents = np.minimum(j + 100, 112 + np.maximum(0, 2 * (j - 20)))
+    entries = (exponents.astype(np.uint32) << 23 | 0x400000 | (j < 12)).astype(np.uint32)
+    factors = np.exp2(np.maximum(0, 8 - j)).astype(np.float32)
+    for values in (entries.view(np.float32), factors):
+        assert "gather" not in equal_the_interpreter(table("e", values), 23)
+
+
 @settings(max_examples=25)
 @given(st.data())
 def test_any_table(data: st.DataObject) -> None:
@@ -108,7 +118,12 @@ def test_tables_without_a_formula_are_gathered() -> None:
 
 @pytest.mark.parametrize(
     ("name", "products", "sums"),
-    [("posit16_es1", 13, 15), ("posit16_es2", 14, 7), ("posit12_es1", 19, 17)],
+    [
+        ("posit16_es1", 13, 15),
+        ("posit16_es2", 14, 7),
+        ("posit12_es1", 19, 17),
+        ("posit8_es0", 14, 10),
+    ],
 )
 def test_what_rounds_to_posits_has_a_formula(name: str, products: int, sums: int) -> None:
     """Of so many instructions at most; and it is right, as `_repaired` compares every entry."""

@@ -29,7 +29,7 @@ from compiler.types.dtypes import FLOAT32, Array
 _MANTISSA = 23
 _MOST = 20
 """Instructions that a formula may take."""
-_TRIED = 64
+_TRIED = 24
 """Shapes whose runs are looked at."""
 _STEEPEST = 3
 """log2 of how many positions a step may be long."""
@@ -43,6 +43,7 @@ class Formula:
         mask: of the bits that a position has in the number that it is a field of.
         turn, slope, ahead, shift, bend, start: as above.
         twice: whether that is but the upper half of entries whose halves are alike.
+        ramp: no entry is more than j * 2**23 and this; None: there is no such bound.
         least: no entry is less; None: there is no such bound.
         runs: (first, last, entry): of the positions j that have another one.
     """
@@ -55,6 +56,7 @@ class Formula:
     bend: int
     start: int
     twice: bool = False
+    ramp: int | None = None
     least: int | None = None
     runs: tuple[tuple[int, int, int], ...] = ()
 
@@ -64,7 +66,8 @@ class Formula:
         base = 4 + bool(self.turn) + self.slope + bool(self.ahead) + 2 * bool(self.shift)
         base += 2 * self.twice
         ends = [first in (0, last) or last == self.mask for first, last, _ in self.runs]
-        return base + (self.least is not None) + sum(2 if one else 4 for one in ends)
+        base += 2 * (self.ramp is not None) + (self.least is not None)
+        return base + sum(2 if one else 4 for one in ends)
 
 
 def formula(x: Gather, enabled: frozenset[str]) -> Formula | None:
@@ -88,15 +91,20 @@ def _formula(table: bytes, floor: int) -> Formula | None:
         words = words[np.maximum(np.arange(256), floor) % len(words)]
     known = ~np.isnan(words.view(np.float32))
     known[:floor] = False
-    if known.sum() < 4:
+    entries, counts = np.unique(words[known], return_counts=True)
+    if len(entries) < 4:
         return None
+    rare = known & (words != entries[counts.argmax()])
     words = words & np.uint32(0xFFFF0000) if twice else words
-    turns = (0,) if floor else range(len(words))
-    tries = [t for turn in turns for t in _tries(words, known, turn, twice, bool(floor))]
-    tries.sort(key=lambda t: -t[0])
-    found = [_repaired(f, words) for fits, f in tries[:_TRIED] if fits > known.sum() / 2]
-    best = min(found, key=lambda f: f.instructions, default=None)
-    return best if best is not None and best.instructions <= _MOST else None
+    for given in (known, rare):  # what most entries are may be a bound that the line comes to
+        turns = (0,) if floor else range(len(words))
+        tries = [t for turn in turns for t in _tries(words, given, turn, twice, bool(floor))]
+        tries.sort(key=lambda t: -t[0])
+        found = [_repaired(f, words) for fits, f in tries[:_TRIED] if 2 * fits > given.sum()]
+        best = min(found, key=lambda f: f.instructions, default=None)
+        if best is not None and best.instructions <= _MOST:
+            return best
+    return None
 
 
 def _tries(
@@ -130,13 +138,25 @@ def _repaired(f: Formula, words: Array) -> Formula:
     # As the processor does: words, which are compared as signed ones.
     line = ((bent << (_MANTISSA - 1)) + f.start & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
     want = turned.astype(np.uint32).view(np.int32)
-    options: list[int | None] = [None, *{int(w) for w in want[(line != want) & (want > 0)]}]
+    wrong = (line != want) & (want > 0)
+    rise = (j << _MANTISSA).astype(np.int32)
+    ramps: list[int | None] = [None, *_often((want - rise)[wrong & (want < line)])]
+    bounds: list[int | None] = [None, *_often(want[wrong])]
     made = []
-    for least in options:
-        got = line if least is None else np.maximum(line, least)
-        runs = _runs([(int(w), bool(w != g)) for w, g in zip(want, got, strict=True)])
-        made.append(replace(f, least=least, runs=tuple(runs)))
+    for ramp in ramps:
+        below = line if ramp is None else np.minimum(line, rise + np.int32(ramp))
+        for least in bounds:
+            got = below if least is None else np.maximum(below, least)
+            runs = _runs([(int(w), bool(w != g)) for w, g in zip(want, got, strict=True)])
+            made.append(replace(f, ramp=ramp, least=least, runs=tuple(runs)))
     return min(made, key=lambda f: f.instructions)
+
+
+def _often(numbers: Array) -> list[int]:
+    """The two that there are most of, if there are several."""
+    found, counts = np.unique(numbers, return_counts=True)
+    order = counts.argsort(kind="stable")[::-1][:2]
+    return [int(found[k]) for k in order if counts[k] > 1]
 
 
 def _runs(entries: list[tuple[int, bool]]) -> list[tuple[int, int, int]]:
@@ -189,6 +209,9 @@ def compute(e: Emitter, x: Gather, f: Formula, lanes: int, evaluate: Callable[[E
     if place > _MANTISSA:
         out = e.bin("lshr", out, word(place - _MANTISSA))
     out = plus(out, f.start)
+    if f.ramp is not None:
+        rise = plus(e.bin("lshr", j, word(place - _MANTISSA)) if place > _MANTISSA else j, f.ramp)
+        out = e.call(f"llvm.smin.v{lanes}i32", "i32", lanes, [out, rise])
     if f.least is not None:
         out = e.call(f"llvm.smax.v{lanes}i32", "i32", lanes, [out, word(f.least)])
     for first, last, entry in f.runs:
