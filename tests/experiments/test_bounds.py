@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.target.registry import Target
+from experiments.benchmarks import peak as peaks
 from experiments.benchmarks.bandwidth import _moving_text, mover
 from experiments.benchmarks.bounds import Machine, Work, work_of
 from experiments.benchmarks.peak import operation
@@ -53,6 +55,28 @@ def test_a_variance_waits_for_the_mean() -> None:
     found = work(IRModule({"main": b.finish(y)}))
     assert found.chain == 200
     assert found.divisions == 400 + 4  # and a square root a row; those by a number are none
+
+
+def test_the_peak_of_pairs_is_their_instruction_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each sum in a turn: LLVM takes none of them out of the loop."""
+    target = Target.anywhere("llvm -mcpu=haswell")
+    texts = []
+
+    def timed(t: Target, name: str, text: str, chains: int, operations: int) -> peaks.Peak:
+        texts.append((text, chains))
+        return real(t, name, text, chains, operations) if t.runnable else peaks.Peak(name, 0, int)
+
+    real = peaks._timed
+    monkeypatch.setattr(peaks, "_timed", timed)
+    found = peaks.peak(target)
+    ((text, chains),) = texts
+    assembly = jit.assembly(text, target)
+    (inside,) = re.findall(r"^\.LBB0_1:.*?j\w+\s+\.LBB0_1$", assembly, re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"\bvpmaddwd\b", inside)) == chains
+    assert "rsp" not in inside
+    found.call()
+    if target.runnable:
+        assert found.operations % (2 * 2 * 8 * chains) == 0
 
 
 def test_quotients_and_functions_made_of_them() -> None:
