@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
 from compiler.tensor.expr import Buffer
-from compiler.tensor.stmt import Attempt, For, Pick, Stmt, Store, When, accesses, stores, walk_stmts
+from compiler.tensor.stmt import Attempt, For, Pick, Stmt, When, accesses, stores, walk_stmts
 
 TASKS = 16
 """Tasks that a stage should at least have, if they can be had."""
@@ -55,10 +55,11 @@ class _Inside:
         self._note(root)
 
     def _note(self, s: Stmt) -> set[str]:
-        names = {s.var.name} if isinstance(s, For) else set()
-        if not isinstance(s, Store):
-            parts = s.parts if isinstance(s, Attempt) else [getattr(s, "body", ())]
-            names.update(*(self._note(x) for part in parts for x in part))
+        names = {s.var.name} if isinstance(s, For) else set[str]()
+        if isinstance(s, (For, When, Pick)):
+            names.update(*map(self._note, s.body))
+        elif isinstance(s, Attempt):
+            names.update(*(self._note(x) for part in s.parts for x in part))
         self._names[id(s)] = names
         return names
 

@@ -9,8 +9,8 @@ what it rounds, and by another step beyond a bend. Such a table is
 
 but for a few runs of positions that have another entry; or the upper half of that, twice, where all
 entries have two halves that are alike. Which numbers these are is found by trying, and that they
-give every entry of the table, too. It takes a dozen instructions; a gather
-from memory takes as many loads as there are lanes, and AVX2's is slower than that on many CPUs.
+give every entry of the table, too. It takes a dozen instructions. A gather from memory takes a load
+for each lane, and AVX2's takes longer than these on many CPUs.
 """
 
 from __future__ import annotations
