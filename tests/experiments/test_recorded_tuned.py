@@ -6,6 +6,8 @@ import csv
 import math
 from pathlib import Path
 
+import pytest
+
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -14,16 +16,21 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_no_network_is_slower_and_all_keep_every_bit() -> None:
-    for r in rows("tuned.csv"):
+MACHINES = pytest.mark.parametrize("name", ["tuned", "tuned_avx2"])
+
+
+@MACHINES
+def test_no_network_is_slower_and_all_keep_every_bit(name: str) -> None:
+    for r in rows(f"{name}.csv"):
         assert float(r["ratio"]) >= 0.98
         assert r["same_bits"] == "True"
         assert int(r["measured"]) <= int(r["trials"]) * int(r["workloads"])
 
 
-def test_every_network_has_the_kernels_that_its_row_counts() -> None:
-    kernels = rows("tuned_kernels.csv")
-    for r in rows("tuned.csv"):
+@MACHINES
+def test_every_network_has_the_kernels_that_its_row_counts(name: str) -> None:
+    kernels = rows(f"{name}_kernels.csv")
+    for r in rows(f"{name}.csv"):
         mine = [k for k in kernels if k["network"] == r["network"]]
         assert len(mine) == int(r["ruled"]) + int(r["others"])
         gains = [float(k["gain"]) for k in mine if k["tuned"] == k["ruled"] == "True"]
