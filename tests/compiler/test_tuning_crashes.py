@@ -17,7 +17,7 @@ from compiler.codegen.backend import Code, backend_of
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.target.registry import Target
-from compiler.tuning import compilation
+from compiler.tuning import compilation, tuner
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.trials import read_trials
 from compiler.tuning.tuner import tune
@@ -110,15 +110,17 @@ def test_processes_of_their_own_cores_go_on_after_a_crash(
 
 
 @pytest.mark.thorough
-def test_a_tuner_survives_its_candidates(planted: Callable[..., None], tmp_path: Path) -> None:
+def test_a_tuner_survives_its_candidates(
+    planted: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planted(NULL, 1)
+    last = compilation.compiling_cores()[-1:]  # one process, whose every second candidate crashes
+    monkeypatch.setattr(tuner, "compiling_cores", lambda: last)
     log = tmp_path / "tune.jsonl"
     done = tune(net(), HOST, 300, 0, log, trials=6)
     reasons: list[Any] = [t.reason for t in done.trials]
     assert len(reasons) == 6 * done.workloads
-    dead, half = reasons.count("it crashes: SIGSEGV"), len(reasons) // 2
-    assert half - len(compilation.compiling_cores()) <= dead <= half, "every process's second"
-    assert dead > 0
+    assert reasons.count("it crashes: SIGSEGV") == len(reasons) // 2
     assert all(t.ms is not None for t in done.trials if not t.reason)
     assert [t.reason for t in read_trials(log) if t.choice] == reasons
     with compiler.apply_history_best(log):

@@ -154,7 +154,11 @@ def commented_assembly(text: str, target: Target) -> str:
 
 def assembled(text: str, assembly: str, target: Target) -> bytes:
     """What `object_code` gives, of the assembly that `commented_assembly` gives of the same `text`,
-    in a tenth of the time. The target is of this host's architecture."""
+    in a tenth of the time. The target is of this host's architecture.
+
+    Raises:
+        LoweringError: LLVM rejects the module that holds it.
+    """
     escaped = assembly.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
     tm = machine(target)
     module = _verified(f'module asm "{escaped}"', target, tm)

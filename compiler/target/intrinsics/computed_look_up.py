@@ -22,13 +22,15 @@ from functools import lru_cache
 import numpy as np
 
 from compiler.target.emit import Emitter, Val
-from compiler.target.intrinsics.x86_look_up import field
+from compiler.target.intrinsics.x86_look_up import field, halves_are_alike
 from compiler.tensor.expr import Expr, Gather
 from compiler.types.dtypes import FLOAT32, Array
 
 _MANTISSA = 23
 _MOST = 20
 """Instructions that a formula may take."""
+_LONGEST = 64
+"""Entries of a table whose formula is looked for: twice as many take four times as long."""
 _TRIED = 24
 """Shapes whose runs are looked at."""
 _STEEPEST = 3
@@ -73,9 +75,11 @@ class Formula:
 def formula(x: Gather, enabled: frozenset[str]) -> Formula | None:
     """The formula of a look-up on a target with the features `enabled`; None if it is better looked
     up in memory, or has no formula."""
-    found = field(x)
     data = x.buffer.data
-    if data is None or x.buffer.dtype != FLOAT32 or found is None or "avx2" not in enabled:
+    if "avx2" not in enabled or data is None or x.buffer.dtype != FLOAT32:
+        return None
+    found = field(x)
+    if found is None or data.size > _LONGEST:
         return None
     most = 255 if found.floor else data.size - 1
     if found.number.dtype.bits != 32 or found.place < _MANTISSA or most << found.place >= 2**31:
@@ -86,7 +90,7 @@ def formula(x: Gather, enabled: frozenset[str]) -> Formula | None:
 @lru_cache(maxsize=256)
 def _formula(table: bytes, floor: int) -> Formula | None:
     words: Array = np.frombuffer(table, np.uint32)
-    twice = bool((words >> 16 == words & 0xFFFF).all())
+    twice = halves_are_alike(words)
     if floor:  # bytes as positions, of which those below the floor count as it
         words = words[np.maximum(np.arange(256), floor) % len(words)]
     known = ~np.isnan(words.view(np.float32))
@@ -131,13 +135,12 @@ def _tries(
 
 
 def _repaired(f: Formula, words: Array) -> Formula:
-    """The same with a bound and runs, so that it gives every entry."""
+    """The same with bounds and runs, so that it gives every entry."""
     j = np.arange(f.mask + 1)
-    turned = words[(j - f.turn) & f.mask].astype(np.int64)
+    want = words[(j - f.turn) & f.mask].view(np.int32)
     bent = 2 * f.slope * j + np.abs(2 * ((j + f.ahead) >> f.shift) - f.bend)
     # As the processor does: words, which are compared as signed ones.
     line = ((bent << (_MANTISSA - 1)) + f.start & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-    want = turned.astype(np.uint32).view(np.int32)
     wrong = (line != want) & (want > 0)
     rise = (j << _MANTISSA).astype(np.int32)
     ramps: list[int | None] = [None, *_often((want - rise)[wrong & (want < line)])]
@@ -153,7 +156,7 @@ def _repaired(f: Formula, words: Array) -> Formula:
 
 
 def _often(numbers: Array) -> list[int]:
-    """The two that there are most of, if there are several."""
+    """The two numbers that come most often, of those that come more than once."""
     found, counts = np.unique(numbers, return_counts=True)
     order = counts.argsort(kind="stable")[::-1][:2]
     return [int(found[k]) for k in order if counts[k] > 1]

@@ -72,8 +72,12 @@ def permutation(x: Gather, lanes: int, enabled: frozenset[str]) -> Permutation |
 def _by_words(x: Gather, data: Array) -> bool:
     """Whether both halves of all entries are alike, so that a permutation of words finds them for
     positions that are put into both halves."""
-    entries = data.view(np.uint32)
-    return bool((entries >> 16 == entries & 0xFFFF).all()) and field(x) is not None
+    return halves_are_alike(data.view(np.uint32)) and field(x) is not None
+
+
+def halves_are_alike(words: Array) -> bool:
+    """Whether the upper and the lower 16 bits of each of some 32 are the same."""
+    return bool((words >> 16 == words & 0xFFFF).all())
 
 
 @dataclass(frozen=True)
@@ -230,5 +234,6 @@ def _vector(e: Emitter, entries: Array, t: str) -> Val:
 
 
 __all__ = [
-    "Permutation", "field", "look_up", "look_up_bytes", "looks_up_bytes", "permutation",
+    "Permutation", "field", "halves_are_alike", "look_up", "look_up_bytes", "looks_up_bytes",
+    "permutation",
 ]  # fmt: skip
