@@ -30,7 +30,7 @@ _MANTISSA = 23
 _MOST = 20
 """Instructions that a formula may take."""
 _LONGEST = 64
-"""Entries of a table whose formula is looked for: twice as many take four times as long."""
+"""Entries of a table whose formula is looked for: twice as many take seven times as long."""
 _TRIED = 24
 """Shapes whose runs are looked at."""
 _STEEPEST = 3
