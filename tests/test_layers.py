@@ -54,7 +54,6 @@ EXCEPTIONS = {
 """(importer, imported) -> why it may."""
 
 
-@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 

@@ -36,6 +36,8 @@ SECTIONS = [
 LONG = (
     "An hour", "3. Give", "An accelerator", "An approximate", "Formats of your own", "Few bits",
     "Decoders", "Modules of torch", "torch.compile", "In torch's flow",
+    "6. Judge", "7. Choose", "8. Train", "Algebraic", "Choices for some", "Numbers of a format",
+    "Several devices", "Sweeps", "Training",
 )  # fmt: skip
 #: What needs a package that only an extra installs.
 NEEDS_TORCH = pytest.mark.skipif(

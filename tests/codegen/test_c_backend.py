@@ -169,6 +169,7 @@ def check_any(runs: Sequence[Run]) -> None:
                 assert a.dtype.kind == "f" or same_bits(a, b), name
 
 
+@pytest.mark.thorough
 def test_some_operators_for_any_compiler() -> None:
     check_any([operator(*run) for run in OPERATORS[5::80]])
 

@@ -59,6 +59,7 @@ def network(name: str, fmt: str) -> IRModule:
     return datatypes.change_dtype(mod, "float32", fmt)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "fmt"),
     [
@@ -92,6 +93,7 @@ def rows(count: int) -> Array:
     return np.random.default_rng(0).normal(size=(count, 9)).astype(np.float32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("fmt", "accumulate", "lowering"),
     [

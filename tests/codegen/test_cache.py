@@ -46,6 +46,7 @@ def build() -> tuple[int, int]:
     return compiled, loaded
 
 
+@pytest.mark.thorough
 def test_a_second_process_compiles_nothing(folder: Path) -> None:
     compiled, loaded = build()
     assert compiled > 0
@@ -73,6 +74,7 @@ def test_damaged_entries_are_replaced(folder: Path) -> None:
     assert build() == (0, compiled)
 
 
+@pytest.mark.thorough
 def test_two_processes_at_once(folder: Path) -> None:
     both = [
         subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE) for _ in range(2)
@@ -105,6 +107,7 @@ def test_a_killed_writer_leaves_no_entry(folder: Path, monkeypatch: pytest.Monke
     assert cache.load("f") == b"x"
 
 
+@pytest.mark.thorough
 def test_an_unusable_folder_means_no_caching(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_ramp_below_a_level_and_a_rise_above_it() -> None:
         assert "gather" not in equal_the_interpreter(table("e", values), 23)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.data())
 def test_any_table(data: st.DataObject) -> None:
@@ -116,6 +117,7 @@ def test_tables_without_a_formula_are_gathered() -> None:
     assert "gather" in equal_the_interpreter(table("e", entries), 23)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "products", "sums"),
     [

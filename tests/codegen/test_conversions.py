@@ -49,6 +49,7 @@ def check(values: list[float], source: str, dest: str, target: str) -> None:
     assert conversion(source, dest, target)(x).tolist() == want
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("source", "dest"), PAIRS)
 def test_the_ends_of_a_range_and_what_is_no_number(source: str, dest: str, target: str) -> None:

@@ -35,6 +35,7 @@ def counters(code: str) -> set[str]:
     return set(re.findall(r"= phi (i\d+) \[", code))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("open_size", [False, True])
 def test_loops_count_in_integers_of_an_address(open_size: bool) -> None:
     mod = product(open_size)

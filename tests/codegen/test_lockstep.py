@@ -51,6 +51,7 @@ def test_so_many_take_turns_and_short_ones_do_not():
     assert in_lockstep(short, [LONG - 1, 2 * LONG - 2, 3 * LONG - 3]) == short
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", ["erf", "tanh", "sigmoid"])
 def test_functions_after_a_dense_layer(function):
     """Of integers: the same bits as the interpreter, and several sums are under way at once."""

@@ -67,7 +67,7 @@ def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, st
     return out, text
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("size", [8, 16, 32, 64, 128, 256])
@@ -160,7 +160,7 @@ def alike_in_both_halves(size: int) -> Buffer:
 NO_VBMI = "llvm -mcpu=skylake-avx512"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("target", [*TARGETS, NO_VBMI])
 @pytest.mark.parametrize("number", ["int32", "uint32", "int64"])
 @pytest.mark.parametrize("floor", [0, 100, 192])

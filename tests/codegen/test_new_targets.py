@@ -72,6 +72,7 @@ def invented(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     remove_cpu("invented-1")
 
 
+@pytest.mark.sampled(2)
 @here
 @pytest.mark.parametrize(
     "emit", [_emit, {"llvm": _emit}, None, {"c": _emit}], ids=["llvm", "by name", "loops", "c"]

@@ -77,6 +77,7 @@ def test_a_place_where_no_folder_can_be(folder: Path) -> None:
     assert folder.read_text() == "a file"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", [False, True])
 def test_the_warning_is_one_sentence_without_a_line_of_code(folder: Path, command: bool) -> None:
     folder.mkdir(parents=True)

@@ -155,6 +155,7 @@ X = np.array([1.0, -2.0], np.float32)
 YES, NO = np.array(True), np.array(False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", range(5))
 def test_every_pass_keeps_every_call_with_effects(level: int, log: Log) -> None:
     straight, control = compiler.parse(STRAIGHT), compiler.parse(CONTROL)

@@ -21,6 +21,7 @@ def mlp() -> compiler.Function:
     return compiler.function([data], y)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["interpret", "debug", "graph", "vm"])
 def test_every_executor_runs_a_network(kind: str) -> None:
     x = np.random.default_rng(1).standard_normal((3, 1, 28, 28)).astype(np.float32)
@@ -30,6 +31,7 @@ def test_every_executor_runs_a_network(kind: str) -> None:
     np.testing.assert_allclose(run(data=x), want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_control_flow_needs_the_machine(program: Program) -> None:
     mod, inputs = compiler.parse(program.source), program.inputs(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def test_what_patterns_leave_is_what_no_value_has(data: st.DataObject) -> None:
         assert {id(v) for v in shown} <= {id(v) for v in uncovered}
 
 
+@pytest.mark.thorough
 @settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_cases_that_no_value_reaches_are_found(data: st.DataObject) -> None:

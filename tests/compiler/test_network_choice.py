@@ -205,6 +205,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, ms: Callable[[Any], float]) -> None:
     monkeypatch.setattr(network, "repeated", lambda exe, arrays: exe)
 
 
+@pytest.mark.thorough
 def test_what_is_faster_is_kept_and_applied(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def ran(rows: list[dict[str, Any]]) -> list[str]:
     return [r["step"] for r in rows if r["times"]]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", range(5))
 @pytest.mark.parametrize("model", ["float32", "int8", "posit"])
 def test_the_table_of_a_build_is_what_an_instrument_sees(model: str, level: int) -> None:
@@ -256,6 +257,7 @@ def called(tree: ast.AST) -> Iterator[str]:
             yield node.func.id if isinstance(node.func, ast.Name) else node.func.attr
 
 
+@pytest.mark.thorough
 def test_no_other_file_orders_passes() -> None:
     names = {s.name for _, s in pipeline().steps()} | {s.name for s in pipeline().on_request}
     names -= {"lower", "kernel", "object", "link", "entry", "load"}  # of other things too

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from compiler.types.providers import _of_checkout, providers
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +83,7 @@ def run(code: str, *arguments: str, path: Path = ROOT) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_the_first_use_of_a_format_finds_it(tmp_path: Path) -> None:
     import numpy as np
 

@@ -47,6 +47,7 @@ def through_builds(mod: compiler.IRModule, level: int, threads: int) -> None:
         same(exe(*inputs(*s)), compiler.evaluate(mod, *inputs(*s)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, **QUIET)
 @given(modules())
 def test_programs_pass_through_every_pass(mod: compiler.IRModule) -> None:

@@ -59,6 +59,7 @@ def elsewhere(path: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
         return [out[k] for k in sorted(out.files)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_graph_runs_in_another_process_without_compiling(tmp_path: Path, threads: int) -> None:
     exe = compiler.build(network(), threads=threads)
@@ -72,6 +73,7 @@ def test_a_graph_runs_in_another_process_without_compiling(tmp_path: Path, threa
         np.testing.assert_array_equal(again(x=x), exe(x))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [LOOP, CLOSURE], ids=lambda p: p.name)
 def test_control_flow_runs_in_another_process(tmp_path: Path, program: Program) -> None:
     exe = compiler.build(compiler.parse(program.source))
@@ -94,6 +96,7 @@ def test_what_is_loaded_reads_like_what_was_saved(tmp_path: Path, program: Progr
     assert repr(compiler.load(tmp_path / "b.exe")) == repr(exe)
 
 
+@pytest.mark.thorough
 def test_custom_datatypes_and_registered_functions_are_kept(tmp_path: Path) -> None:
     mod = datatypes.change_dtype(network(2), "float32", "posit8_es1")
     exe = compiler.build(mod)

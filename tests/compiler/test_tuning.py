@@ -145,6 +145,7 @@ def test_other_lines_are_passed_over(tmp_path: Path) -> None:
 Change = Callable[[dict[str, Any]], object]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -236,10 +237,12 @@ def test_a_tiny_budget_ends_and_leaves_a_log_that_applies(tmp_path: Path) -> Non
         assert compiler.build(net())(X).tobytes() == compiler.build(net())(X).tobytes()
 
 
+@pytest.mark.thorough
 def test_something_is_tried_however_small_the_budget(tmp_path: Path) -> None:
     assert len(tune(net(), budget_s=1e-9, log=tmp_path / "tune.jsonl").trials) == 1
 
 
+@pytest.mark.thorough
 def test_what_is_faster_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that prefers every candidate, the first one is kept and written down."""
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
@@ -284,6 +287,7 @@ def test_what_only_seemed_best_loses_to_what_is(monkeypatch: pytest.MonkeyPatch)
     assert session.settled(s, trials[3:]) is None  # not surely quicker than the rules
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("network_ms", [1.5, 1.0, 0.996])
 def test_a_network_that_is_hardly_faster_loses_its_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network_ms: float
@@ -329,6 +333,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     assert other.read_text() == "mine\n"
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_the_search_and_keeps_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_taking_turns_asks_for_cold_samples(monkeypatch: pytest.MonkeyPatch) -> 
     assert measure.in_turns(runs[0], runs[1], 3) == (2.0, 3.0)
 
 
+@pytest.mark.thorough
 def test_trials_in_warm_caches_are_none_of_cold_ones() -> None:
     from compiler.tuning.session import _of
     from tests.compiler.test_tuning_records import trial

@@ -138,6 +138,7 @@ def rows(n: int, seed: int) -> tuple[list[Array], list[float]]:
     return features, [2.0 ** (value(f, "strided_loads") / 4 - 1) for f in features]
 
 
+@pytest.mark.thorough
 def test_the_model_learns_and_ranks_what_it_has_not_seen() -> None:
     pytest.importorskip("lightgbm")
     model, default = CostModel(), np.zeros(len(NAMES))
@@ -171,6 +172,7 @@ def test_what_is_hopeless() -> None:
     assert not hopeless(large, large)
 
 
+@pytest.mark.thorough
 def test_a_search_proposes_every_program_once_and_good_ones_again() -> None:
     t = task()
     first = t.space.neighbours()[-1]

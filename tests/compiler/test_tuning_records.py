@@ -95,6 +95,7 @@ def test_a_journal_goes_on_after_half_a_line(tmp_path: Path) -> None:
 Change = Callable[[dict[str, Any]], object]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -174,6 +175,7 @@ def wanted(t: Task) -> Choice:
     return t.space.neighbours()[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["record", pytest.param("trial", marks=pytest.mark.thorough)])
 def test_a_log_of_another_cpu_is_tried_first_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -87,6 +87,7 @@ def test_every_format(name: str, sums: str) -> None:
     check(dense("float32", 9, 12, 27), name, x, w, sums=sums)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("runner", [SIMT, PTX])
 @pytest.mark.parametrize("name", ["posit16_es1", "bfloat16"])
 def test_nan_stays_nan_without_its_sign_and_bits(name: str, runner: str) -> None:

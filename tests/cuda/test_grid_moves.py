@@ -32,6 +32,7 @@ def elementwise(shape: tuple[int, ...], dtype: str = "float32") -> IRModule:
     return IRModule({"main": b.finish(b.call("add", b.call("multiply", x, y), z))})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype"),
     [
@@ -122,6 +123,7 @@ def window(op: str, size: tuple[int, int], stride: int, dtype: str = "float32") 
     return mod, [numbers(RNG, dtype, s) for s in (shape, (3, 1, 3, 3))]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("op", ["nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"])
 def test_a_thread_does_windows_that_overlap(op: str, stride: int) -> None:

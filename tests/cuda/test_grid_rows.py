@@ -122,6 +122,7 @@ def run_by_parts(mod: IRModule, args: list[np.ndarray]) -> str:
     return str(func)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ROWS)
 def test_one_kernel_has_the_bits_and_no_races(name: str) -> None:
     mod, args = ROWS[name]()
@@ -132,6 +133,7 @@ def test_one_kernel_has_the_bits_and_no_races(name: str) -> None:
     np.testing.assert_array_equal(interpreted(mod)(*args), compiler.evaluate(mod, *args))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "mean"])
 def test_long_rows_go_by_parts(name: str) -> None:
     mod, args = ROWS[name]()
@@ -148,6 +150,7 @@ def test_rows_that_are_longer_than_shared_memory() -> None:
     check(module("nn.softmax", (2, 6501)), given_arrays("float32", (2, 6501)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [("n", 40), ("n", "k"), (3, "k")])
 def test_open_sizes(shape: tuple[Any, ...]) -> None:
     open_shape = tuple(Var(n) if isinstance(n, str) else n for n in shape)
@@ -200,6 +203,7 @@ def test_formats_keep_the_order_of_their_sums() -> None:
         check(mod, given_arrays("float32", (3, 20)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(not assembler(), reason="ptxas is not installed")
 @pytest.mark.parametrize("chip", CHIPS)
 def test_ptxas_takes_them(chip: str) -> None:

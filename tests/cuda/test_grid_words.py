@@ -36,6 +36,7 @@ primfunc @f(a: {data}[{m}, {k}], b: int8[{n}, {k}]) -> (c: int32[{m}, {n}]) {{
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("data", ["int8", "uint8"])
 def test_words_are_shared_without_races(data: str) -> None:
     m, n, k = 17, 11, 76

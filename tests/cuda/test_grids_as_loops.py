@@ -91,6 +91,7 @@ def test_barriers_and_shared_memory(name: str) -> None:
         compiler.build(mod)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(not assembler(), reason="ptxas (package nvidia-cuda-nvcc) is not installed")
 @pytest.mark.parametrize("chip", ["sm_75", "sm_80", "sm_90", "sm_90a"])
 @pytest.mark.parametrize("name", PROGRAMS)

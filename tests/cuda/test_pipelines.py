@@ -170,6 +170,7 @@ def test_how_operands_go() -> None:
         assert str(parse_primfunc(text, named_intrinsics())) == text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["wait", "barrier"])
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 def test_what_is_forgotten_is_found(what: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

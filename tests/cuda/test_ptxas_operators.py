@@ -49,7 +49,7 @@ def operator(run: tuple[Case, Any]) -> IRModule:
     return IRModule({"main": b.finish(*outputs)})
 
 
-@pytest.mark.sampled(100)
+@pytest.mark.sampled(200)
 @pytest.mark.parametrize("k", range(len(RUNS)), ids=lambda k: label(RUNS[k]))
 def test_operators_by_turns(k: int) -> None:
     """Each for one chip."""

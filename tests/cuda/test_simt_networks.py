@@ -19,6 +19,7 @@ NETWORKS = ("mnist_mlp", "mnist_dwsep", "mnist_resnet8")
 FIRST = [("mnist_mlp", "posit16_es1"), ("mnist_resnet8", "int8")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "fmt"),
     [

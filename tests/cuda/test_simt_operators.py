@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "elsewhere"))
 from op_runs import RUNS, Case, check_on, label
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 def test_operators(run: tuple[Case, Any]) -> None:
     check_on("cuda -arch=sm_80 -runner=simt", run)

@@ -86,7 +86,7 @@ def codes(fmt: Format, length: int) -> st.SearchStrategy[list[list[int]]]:
     return st.lists(st.lists(orders, min_size=length, max_size=length), min_size=2, max_size=2)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("mode", ["fma", *ROUNDED_LAST])
 @pytest.mark.parametrize("name", ["posit8_es0", "posit16_es1", "float8_e4m3fn", "fixed8_4"])
 @settings(max_examples=25, deadline=None)
@@ -123,25 +123,27 @@ def check_layer(name: str, fmt: str, mode: str, lowering: str | None = None) -> 
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["fma", "float32", "float64"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_operator_gives_the_bits_of_its_reference(name: str, mode: str) -> None:
     check_layer(name, "posit16_es1", mode)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_exact_sums_of_every_operator_give_the_bits_of_its_reference(name: str) -> None:
     check_layer(name, "posit8_es0", "exact")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("mode", ["fma", "float32", "float64"])
 @pytest.mark.parametrize("fmt", [*COMMON, "posit32_es2", "takum16"])
 def test_every_format_gives_the_bits_of_the_reference(fmt: str, mode: str) -> None:
     check_layer("dense", fmt, mode)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mode", ["fma", *ROUNDED_LAST])
 @pytest.mark.parametrize("lowering", ["library", "table", "vector"])
 def test_every_lowering_gives_the_bits_of_the_reference(lowering: str, mode: str) -> None:
@@ -157,6 +159,7 @@ def test_library_lowering_of_wide_posits_gives_the_bits_of_the_reference(
     check_layer("dense", fmt, mode, "library")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mode", MODES)
 def test_threads_do_not_change_bits(mode: str) -> None:
     mod, data = layer("plain", "posit8_es0", mode, seed=3)
@@ -164,6 +167,7 @@ def test_threads_do_not_change_bits(mode: str) -> None:
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lowering", [None, "vector", "library"])
 @pytest.mark.parametrize("mode", MODES)
 def test_nar_in_a_sum_stays(mode: str, lowering: str | None) -> None:
@@ -173,6 +177,7 @@ def test_nar_in_a_sum_stays(mode: str, lowering: str | None) -> None:
     assert got.tolist() == [[fmt.nan_code], [0]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lowering", [None, "vector", "library"])
 def test_exact_sums_neither_saturate_nor_cancel_too_early(lowering: str | None) -> None:
     fmt = get("posit8_es0")

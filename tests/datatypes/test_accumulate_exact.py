@@ -31,13 +31,13 @@ def some_codes(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
     return np.vectorize(fmt.code, otypes=[fmt.storage])(orders)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_operator_of_posit16_gives_the_bits_of_its_reference(name: str) -> None:
     check_layer(name, "posit16_es1", "exact")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WIDE)
 def test_dot_products_of_any_codes_are_those_of_exact_rationals(name: str) -> None:
     fmt = get(name)
@@ -47,6 +47,7 @@ def test_dot_products_of_any_codes_are_those_of_exact_rationals(name: str) -> No
     np.testing.assert_array_equal(got, datatypes.decode(fmt, np.array(want, fmt.storage)))
 
 
+@pytest.mark.thorough
 def test_parts_of_posit32_are_enough() -> None:
     fmt = get("posit32_es2")
     x, w = some_codes(fmt, (3, 5), 2), some_codes(fmt, (2, 5), 3)
@@ -55,6 +56,7 @@ def test_parts_of_posit32_are_enough() -> None:
     assert got.tolist() == want
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("lowering", ["vector", "library"])
 @pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2"])
 def test_what_is_left_after_cancellation_is_not_lost(name: str, lowering: str) -> None:
@@ -69,6 +71,7 @@ def test_what_is_left_after_cancellation_is_not_lost(name: str, lowering: str) -
     assert got[0, 1] == least
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["posit16_es1", "float8_e5m2", "float16"])
 def test_what_is_no_number_stays_so(name: str) -> None:
     fmt = get(name)
@@ -105,6 +108,7 @@ def test_exact_sums_equal_softposit_within_the_capacity_of_its_quire(
         assert int(q.toPosit().v.v) == got[i, j]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fmt", ["posit8_es0", "posit16_es1"])
 def test_threads_do_not_change_bits(fmt: str) -> None:
     mod, data = layer("plain", fmt, "exact", seed=3)
@@ -112,6 +116,7 @@ def test_threads_do_not_change_bits(fmt: str) -> None:
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("count_include_pad", [False, True])
 def test_exact_average_pools_divide_by_the_same_counts(
@@ -131,6 +136,7 @@ def test_exact_average_pools_divide_by_the_same_counts(
     np.testing.assert_array_equal(compiler.build(mod)(data), compiler.evaluate(mod, data))
 
 
+@pytest.mark.thorough
 def test_formats_of_too_wide_a_range_say_what_to_do() -> None:
     fmt = get("takum16")
     x = some_codes(fmt, (2, 3), 0)
@@ -138,6 +144,7 @@ def test_formats_of_too_wide_a_range_say_what_to_do() -> None:
         dot(fmt, "exact", x, x, "vector")
 
 
+@pytest.mark.thorough
 def test_sums_over_open_axes_are_exact_up_to_a_length_that_is_taken_for_granted() -> None:
     n = Var("n")
     b = FunctionBuilder()
@@ -184,7 +191,7 @@ def test_each_layer_of_a_network_has_its_own_accumulation() -> None:
     np.testing.assert_array_equal(compiler.build(mixed)(x), compiler.evaluate(mixed, x))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["fma", "exact", "float32", "float64"])
 def test_a_whole_network_of_any_batch_size_gives_the_bits_of_the_library_lowering(
     mode: str,

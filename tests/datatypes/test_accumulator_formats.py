@@ -84,19 +84,20 @@ def check_reference(s: Sum, data: str, held: str, seed: int = 0) -> None:
     np.testing.assert_array_equal(datatypes.decode(fmt, got), wanted)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(120)
 @pytest.mark.parametrize(("s", "data", "held"), EVERY, ids=str)
 def test_the_reference_is_that_of_fractions(s: Sum, data: str, held: str) -> None:
     check_reference(s, data, held)
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(EVERY), st.integers(0, 2**32 - 1))
 def test_any_reference_is_that_of_fractions(run: tuple[Sum, str, str], seed: int) -> None:
     check_reference(*run, seed)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(416)
 @pytest.mark.parametrize(("s", "data", "held"), EVERY, ids=str)
 def test_compiled_code_gives_the_bits_of_the_reference(s: Sum, data: str, held: str) -> None:
     fmt = get(data)
@@ -139,7 +140,7 @@ def products(data: str, mode: str, x: Array, w: Array) -> Array:
     return want
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("data", "held"), [*PAIRS, *STAGED], ids=str)
 def test_sums_of_any_magnitudes(data: str, held: str) -> None:
     check_many(data, held, 4, 18)
@@ -151,6 +152,7 @@ def test_ten_thousand_sums_of_any_magnitudes(data: str, held: str) -> None:
     check_many(data, held, 100, 100, 7)
 
 
+@pytest.mark.thorough
 def test_subnormal_factors_have_the_exponent_of_the_least_normal_number() -> None:
     """As published models of tensor cores have it. 2**-9 is subnormal: beside 2**-9 * 2**8, whose
     exponent is that of 2**-6 * 2**8, the last bit kept is 2**(2 - 13), and 2**-12 is none."""
@@ -175,6 +177,7 @@ COMPENSATED = (
 """Formats of data and of Kahan's sums: those that keep the errors of sums, and others."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("data", "held"), COMPENSATED, ids=str)
 def test_compensated_sums_of_any_codes(data: str, held: str) -> None:
     """Infinities, NaN, subnormal numbers and the largest ones among them; ones, and small weights,
@@ -196,7 +199,7 @@ OPEN = (
 """Accumulators that add up an open number of terms in parts."""
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("held", OPEN)
 @pytest.mark.parametrize("op", ["nn.matmul", "nn.softmax", "sum"])
 def test_sums_in_parts_may_have_an_open_number_of_terms(op: str, held: str) -> None:
@@ -241,6 +244,7 @@ TIES = (
 """Formats of data, and of sums, of so many bits, whose steps are computed in different floats."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("data", "held", "bits"), TIES, ids=str)
 def test_sums_beside_ties(data: str, held: str, bits: int) -> None:
     """Numbers of which the last place is odd, and half of that place, but for the square of an
@@ -256,6 +260,7 @@ def test_sums_beside_ties(data: str, held: str, bits: int) -> None:
 
 
 # ---- rounding toward zero ------------------------------------------------------------------------
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "sqrt"])
 @pytest.mark.parametrize("name", ["float16_truncate", "float22_e8m13_truncate"])
 def test_lanes_truncate_as_codes_do(name: str, op: str) -> None:
@@ -272,6 +277,7 @@ def test_lanes_truncate_as_codes_do(name: str, op: str) -> None:
 
 
 # ---- float32 networks ----------------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.parametrize("held", ["float16", "float22_e8m13", "posit16_es1"])
 def test_a_float32_network_has_sums_in_a_format(held: str) -> None:
     rng = np.random.default_rng(3)
@@ -387,6 +393,7 @@ def test_a_name_that_was_no_format_may_become_one() -> None:
     assert 'accumulate="made_later"' in str(changed)
 
 
+@pytest.mark.thorough
 def test_a_format_made_now_that_rounds_by_chance_has_no_nearest_name() -> None:
     datatypes.define("by_chance", exponent=5, mantissa=7, rounding="stochastic")
     with pytest.raises(DtypelabError, match="stochastically; choose a format that rounds to near"):

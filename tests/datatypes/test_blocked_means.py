@@ -11,7 +11,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("accumulate", ["sequential", "float32", "exact"])
 @pytest.mark.parametrize("fmt", ["bfloat16", "posit16_es1"])
 def test_global_average_behind_a_convolution_keeps_its_accumulation(

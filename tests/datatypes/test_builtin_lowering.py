@@ -55,7 +55,7 @@ def slow_functions(name: str) -> bool:
     return fmt.rounding in ("zero", "up", "down") and fmt.nbits == 16
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", FORMATS)
 def test_binary_operations(name: str, op: str) -> None:
@@ -65,7 +65,7 @@ def test_binary_operations(name: str, op: str) -> None:
     np.testing.assert_array_equal(kernels.operate(op, dtype_of(fmt), a, b), want)
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [n for n in FORMATS if not slow_functions(n)])
 def test_functions(name: str, fn: str) -> None:
@@ -81,7 +81,7 @@ def test_functions(name: str, fn: str) -> None:
         assert (steps == 0).mean() > (0.99 if fmt.rounding == "nearest" else 0.5)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", FORMATS)
 def test_conversions(name: str) -> None:
     fmt = get(name)
@@ -107,6 +107,7 @@ def test_conversions(name: str) -> None:
     np.testing.assert_array_equal(kernels.convert(codes, dtype, FLOAT32), values)
 
 
+@pytest.mark.thorough
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_codes_of_any_format(data: Any) -> None:
@@ -128,7 +129,7 @@ def exactly(fmt: Format, op: str, a: int, b: int) -> int | None:
     return fmt.encode_exact(result)
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(45)
 @pytest.mark.parametrize("op", oracle.ARITHMETIC)
 @pytest.mark.parametrize("name", FORMATS)
 def test_oracle_is_exact(name: str, op: str) -> None:

@@ -82,6 +82,7 @@ def test_example_is_short() -> None:
     assert len(Path(custom_datatype.__file__).read_text().splitlines()) <= 40
 
 
+@pytest.mark.thorough
 def test_logits_of_a_residual_network(resnet: IRModule) -> None:
     images = datasets.load("mnist1k").x[:3]
     changed = datatypes.change_dtype(resnet, "float32", "custom[chop]20")

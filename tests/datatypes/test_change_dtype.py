@@ -107,6 +107,7 @@ def test_batch_norm_is_folded_before_weights_are_rounded() -> None:
     np.testing.assert_array_equal(rounded.data, datatypes.encode("posit16_es1", folded.data))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["posit16_es1", "bfloat16", "float8_e5m2", "fixed16_8"])
 @pytest.mark.parametrize("boundary", [True, False])
 def test_compiled_equals_interpreted(dtype: str, boundary: bool) -> None:
@@ -119,7 +120,7 @@ def test_compiled_equals_interpreted(dtype: str, boundary: bool) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v2", "haswell"])
 @pytest.mark.parametrize("dtype", ["posit16_es1", "bfloat16", "takum16", "posit32_es2"])
 def test_older_processors_and_threads_give_the_same_bits(dtype: str, cpu: str) -> None:
@@ -239,13 +240,13 @@ def agreement(net: str, dtype: str, images: Array) -> int:
     return int((compiler.build(changed, threads=2)(images).argmax(axis=1) == exact).sum())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("net", NETS)
 def test_bfloat16_predicts_as_float32(net: str, images: Array) -> None:
     assert agreement(net, "bfloat16", images) >= 99
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("net", NETS)
 def test_posit16_predicts_as_float32(net: str, images: Array) -> None:
     few = images[:20] if net == "mnist_resnet8" else images  # 37 ns per multiplication and addition

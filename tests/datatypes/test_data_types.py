@@ -23,6 +23,7 @@ def @main(%x: Tensor[(2,), float32], %y: Tensor[(2,), float32]) -> Tensor[(2,), 
 X, Y = np.float32([1.1, -2.3]), np.float32([0.7, 1.9])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["posit16_es1", "posit8_es2", "bfloat16"])
 def test_data_hold_custom_formats(name: str) -> None:
     mod = compiler.parse(SHAPES, using=compiler.prelude())

@@ -58,7 +58,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WAYS)
 def test_whole_nets_run_in_a_format_of_one_call(name: str) -> None:
     fmt = datatypes.define(name, **WAYS[name])
@@ -94,6 +94,7 @@ def test_a_float_without_nan_uses_every_code() -> None:
     assert fmt.maxpos == 7 * 2**14
 
 
+@pytest.mark.thorough
 def test_an_approximate_multiplier_is_a_table() -> None:
     table = products("float8_e4m3fn")
     datatypes.define("mitchell", like="float8_e4m3fn", tables={"Mul": table})

@@ -93,13 +93,14 @@ def label(value: Any) -> str:
     return str(value)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 @pytest.mark.parametrize("name", COMMON[:1])
 def test_every_operator(name: str, run: tuple[Case, Any]) -> None:
     check(get(name), *run, seed=0)
 
 
+@pytest.mark.thorough
 @given(st.sampled_from([*COMMON, *OTHERS]), st.sampled_from(RUNS), st.integers(0, 2**32 - 1))
 @settings(max_examples=80, deadline=None)
 def test_any_operator_in_any_format(name: str, run: tuple[Case, Any], seed: int) -> None:

@@ -129,7 +129,7 @@ def test_modes_of_formats_are_not_for_floats_and_unknown_ones_are_errors(s: Sum)
 
 
 # ---- values --------------------------------------------------------------------------------------
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("s", SUMS, ids=str)
 def test_the_reference_is_that_of_fractions(s: Sum, mode: str) -> None:
@@ -137,19 +137,20 @@ def test_the_reference_is_that_of_fractions(s: Sum, mode: str) -> None:
         check_oracle(s, name, mode)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(EVERY), st.integers(0, 2**32 - 1))
 def test_any_reference_is_that_of_fractions(run: tuple[Sum, str, str], seed: int) -> None:
     check_oracle(*run, seed)
 
 
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize(("s", "name", "mode"), EVERY, ids=str)
 def test_compiled_code_gives_the_bits_of_the_reference(s: Sum, name: str, mode: str) -> None:
     check_compiled(s, name, mode)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("lowering", ["library", "table", "vector"])
 @pytest.mark.parametrize("s", SUMS, ids=str)
 def test_every_lowering_gives_the_bits_of_the_reference(s: Sum, lowering: str) -> None:
@@ -174,6 +175,7 @@ def changed(op: str, data: Array, name: str, mode: str, *constants: Array) -> Ar
     return want
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mode", MODES)
 def test_equal_logits_share_one(mode: str) -> None:
     got = changed("nn.softmax", np.zeros((1, 1000), np.float32), "bfloat16", mode)
@@ -183,6 +185,7 @@ def test_equal_logits_share_one(mode: str) -> None:
     assert set(got.ravel().tolist()) == {float(fmt.decode_exact(fmt.encode_exact(wanted)))}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_normalized_row_has_mean_zero(mode: str) -> None:
     data = np.random.default_rng(0).normal(1, 1, (1, 1000)).astype(np.float32)

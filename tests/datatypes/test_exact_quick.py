@@ -76,7 +76,7 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("name", "target", "exponents"),
     [c if c in SAMPLE else pytest.param(*c, marks=pytest.mark.slow) for c in EVERY],
@@ -103,6 +103,7 @@ def hard(name: str) -> tuple[Format, Array, Any]:
     return fmt, w, compiler.build(dense(fmt, (1, 40), w))
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("name", ["posit16_es1", "posit8_es0"])
@@ -114,6 +115,7 @@ def test_sums_of_any_codes_are_those_of_exact_rationals(name: str, data: Any) ->
     check_sums(fmt, exe, np.array([[fmt.code(k) for k in row]], fmt.storage), w)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [1, 40])
 def test_ordinary_data_take_the_quick_way_and_others_the_sure_one(rows: int) -> None:
     fmt = get("posit16_es1")
@@ -129,6 +131,7 @@ def test_ordinary_data_take_the_quick_way_and_others_the_sure_one(rows: int) -> 
     assert rounded(exe)
 
 
+@pytest.mark.thorough
 def test_weights_of_any_magnitude_are_tried_in_parts() -> None:
     fmt = get("posit16_es1")
     w = codes_within(fmt, -28, 28, (20, 200), 1)
@@ -143,6 +146,7 @@ def test_weights_of_any_magnitude_are_tried_in_parts() -> None:
     assert not rounded(exe)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", [n for n in LAYERS if n in ("dense", "plain", "depthwise")])
 def test_layers_of_outliers_give_the_bits_of_their_reference(name: str, threads: int) -> None:
@@ -153,6 +157,7 @@ def test_layers_of_outliers_give_the_bits_of_their_reference(name: str, threads:
         np.testing.assert_array_equal(exe(data), compiler.evaluate(mod, data))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["posit16_es1", "float16", "float8_e5m2"])
 def test_a_product_of_two_inputs_is_tried_whole(name: str) -> None:
     check_layer("matmul", name, "exact")
@@ -206,7 +211,7 @@ def multiplies_integers(mod: IRModule, target: str) -> bool:
     return '"int16"' in optimize(mod, target, "vector").astext()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["posit8_es0", "fixed8_4"])
 def test_short_values_are_multiplied_as_integers(name: str, target: str) -> None:
@@ -218,6 +223,7 @@ def test_short_values_are_multiplied_as_integers(name: str, target: str) -> None
     check(fmt, x, w, bias, target)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_row_of_integers_that_is_no_number_takes_the_sure_way(value: float, target: str) -> None:
@@ -237,6 +243,7 @@ def test_a_row_of_integers_that_is_no_number_takes_the_sure_way(value: float, ta
             assert set(got[row].tolist()) == {fmt.nan_code}
 
 
+@pytest.mark.thorough
 def test_integers_are_multiplied_only_where_int32_holds_the_sums() -> None:
     fmt = get("posit8_es0")
     most = fmt.code(fmt.highest)
@@ -251,6 +258,7 @@ def test_integers_are_multiplied_only_where_int32_holds_the_sums() -> None:
     assert not multiplies_integers(dense(get("posit16_es1"), (1, 60), odd[:, :60]), "llvm")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", ["dense", "plain", "grouped", "depthwise", "dilated"])
 def test_layers_of_short_values_give_the_bits_of_their_reference(name: str, threads: int) -> None:

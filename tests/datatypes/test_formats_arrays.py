@@ -82,7 +82,7 @@ def assert_same_codes(fmt: Format, values: list[float], got: Array) -> None:
     assert wrong == []
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_formats_exhaustively(name: str) -> None:
     fmt = get(name)
@@ -95,6 +95,7 @@ def test_small_formats_exhaustively(name: str) -> None:
     assert_same_codes(fmt, values, encode(fmt, np.array(values)))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_sixteen_bits_against_the_exact_codec(name: str) -> None:
     fmt = get(name)
@@ -110,7 +111,7 @@ def test_sixteen_bits_against_the_exact_codec(name: str) -> None:
         assert value == exact or (math.isnan(value) and math.isnan(exact))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", WIDE)
 def test_wide_formats_against_the_exact_codec(name: str) -> None:
     fmt = get(name)
@@ -131,7 +132,7 @@ def even_binades(name: str) -> bool:
     return get(name).negation != "none" and not get(name).logarithmic
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", [name for name in (*SIXTEEN, *SMALL) if even_binades(name)])
 def test_binades_agree_with_the_intervals(name: str) -> None:
     """At both sides of every boundary, which `interval_starts` takes from the exact description."""
@@ -150,7 +151,7 @@ def test_binades_agree_with_the_intervals(name: str) -> None:
     assert np.array_equal(rounded.clip(fmt.lowest - 1, fmt.highest + 1), searched)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_decoding_needs_the_description_only(name: str) -> None:
     fmt = get(name)
@@ -160,6 +161,7 @@ def test_decoding_needs_the_description_only(name: str) -> None:
     assert np.array_equal(np.signbit(zeros), [False, True][: len(zeros)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -230,6 +232,7 @@ def test_tables_are_shared_and_read_only() -> None:
         value_table(fmt)[0] = 1.0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("nbits", [4, 16, 18])
 def test_spacings_that_are_no_powers_of_two(nbits: int) -> None:
     """Thirds: no binade starts with a value, and float64 holds no boundary exactly."""

@@ -137,6 +137,7 @@ def test_nearest_of_all_values(name: str, value: Fraction, halvings: int) -> Non
         assert abs(value) >= fmt.maxpos + step / 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("es", [0, 1, 2, 3])
 @given(st.fractions(min_value=0, max_value=2**30), st.integers(0, 30), st.booleans())
 def test_posit_rounds_its_bit_string(

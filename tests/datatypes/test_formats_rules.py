@@ -50,7 +50,7 @@ def directed(fmt: Format, x: Fraction) -> int | None:
     return fmt.zero(x < 0) if order == 0 else fmt.code(order)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [f.name for f in SMALL if f.rounding in ("zero", "up", "down")])
 @given(st.fractions(min_value=-600, max_value=600), st.integers(0, 12))
 @settings(deadline=None)
@@ -61,7 +61,7 @@ def test_directed_rounding_by_definition(name: str, value: Fraction, halvings: i
         assert fmt.encode_exact(value) == directed(fmt, value)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [f.name for f in [*SMALL, *WIDER]])
 def test_array_codec_follows_the_rules(name: str) -> None:
     """At every value and boundary (or a sample of them), and on either side."""
@@ -98,6 +98,7 @@ def stochastic(name: str) -> Format:
     return replace(get(name), name=f"{name}_stochastic", rounding="stochastic")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["bfloat16", "posit16_es1", "float8_e5m2", "fixed8_4", "nf4"])
 @given(st.data())
 @settings(max_examples=60, deadline=None)
@@ -119,6 +120,7 @@ def test_stochastic_array_codec_is_the_scalar_one(name: str, data: st.DataObject
     assert got.tolist() == [fmt.encode_exact(value, random)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", [1.001, -0.3, 3.9e-6, 1.0])
 @pytest.mark.parametrize("name", ["bfloat16", "posit16_es1", "float8_e5m2", "fixed8_4"])
 def test_stochastic_mean(name: str, value: float) -> None:

@@ -39,6 +39,7 @@ def operands(fmt: Format, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([a, c, e[:count]]), np.concatenate([b, d, e[count:]])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_sums_and_products_are_those_of_the_kernels(name: str) -> None:
     fmt = get(name)
@@ -50,6 +51,7 @@ def test_sums_and_products_are_those_of_the_kernels(name: str) -> None:
         assert [work(a=x, b=y) for x, y in zip(a.tolist(), b.tolist(), strict=True)] == want
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_decoded_encodes_again(name: str) -> None:
     fmt = get(name)
@@ -78,6 +80,7 @@ def exact_sum(fmt: Format, into: Exact, a: list[int], b: list[int]) -> tuple[int
     return units.numerator & (1 << into.width) - 1, fmt.encode_exact(total)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SUMMING)
 def test_exact_sums_are_those_of_fractions(name: str) -> None:
     fmt = get(name)
@@ -94,6 +97,7 @@ def test_exact_sums_are_those_of_fractions(name: str) -> None:
         assert (acc, module[f"{name}_round"](acc)) == want, (x, y)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("into", ["float32_e8m23", "bfloat16", "posit16_es2", "float8_e4m3fn"])
 @pytest.mark.parametrize("name", ["posit8_es0", "float8_e5m2", "takum8", "fixed8_4", "nf4"])
 def test_sums_in_a_format_round_once_a_step(name: str, into: str) -> None:
@@ -152,6 +156,7 @@ def test_ports_are_those_that_are_promised() -> None:
     assert in_float["posit8_es2_mac"]["acc"] == ("input", 22)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "int8", "fixed8_4", "takum8", "lns8_3"])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_registers_change_nothing_but_when(name: str, rows: int) -> None:

@@ -76,6 +76,7 @@ def packed(blocks: Blocks, codes: Codes) -> npt.NDArray[np.object_]:
     return np.array([sum(int(v) << k for v, k in zip(row, places, strict=True)) for row in codes])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("into", ["float32_e8m23", "posit16_es1"])
 @pytest.mark.parametrize(("element", "scale", "length"), BLOCKS)
 def test_a_block_is_added_with_one_rounding(

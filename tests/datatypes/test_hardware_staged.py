@@ -98,7 +98,7 @@ def every(x: Codes, w: Codes) -> tuple[Codes, Codes]:
     return np.repeat(x, len(w), axis=0), np.tile(w, (len(x), 1))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_sums_are_those_of_networks(name: str, mode: str) -> None:
     fmt, made = get(name), design(name, mode)
@@ -141,6 +141,7 @@ def test_every_preset_has_circuits() -> None:
         assert ("float8_e4m3fn_outer" in found) == bool(how.chunk)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("mode", ["v100_fp16", '{format = "float16", compensated = true}'])
 def test_steps_wait_in_registers(mode: str, rows: int) -> None:

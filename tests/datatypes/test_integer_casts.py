@@ -87,7 +87,7 @@ def interpreted(kind: str, to: str, x: Array) -> Array:
     return y
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("to", INTEGERS)
 @pytest.mark.parametrize("kind", FLOATS)
 def test_floats(kind: str, to: str) -> None:
@@ -119,6 +119,7 @@ def check_format(kind: str, to: str, targets: list[str]) -> None:
             np.testing.assert_array_equal(exe(x), want, f"{lowering} {target}")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("to", INTEGERS)
 @pytest.mark.parametrize("kind", SOME)
 def test_formats(kind: str, to: str) -> None:
@@ -132,6 +133,7 @@ def test_every_format(kind: str, to: str) -> None:
     check_format(kind, to, TARGETS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [*FLOATS, *SOME])
 def test_truth_values(kind: str) -> None:
     """Everything but zero is true, NaN and what is smaller than one included."""
@@ -165,6 +167,7 @@ def both_equal(mod: IRModule, x: Array) -> Array:
     return np.asarray(want)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", ["INT8", "UINT8", "INT16", "UINT16", "INT32", "INT64"])
 def test_imported_casts(code: str) -> None:
     to = getattr(TensorProto, code)
@@ -189,7 +192,7 @@ def test_imported_casts_to_narrow_integers(code: str) -> None:
     np.testing.assert_array_equal(both_equal(mod, x), np.stack([want] * 2))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize(
     ("fmt", "channels"),
     [(None, False), *((f, True) for f in (None, "bfloat16", "float8_e4m3fn", "posit8_es0"))],

@@ -76,7 +76,7 @@ def test_operators_on_grids_are_known() -> None:
     assert {n for n, op in all_ops().items() if op.in_float32} == takes
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("boundary", [True, False])
 @pytest.mark.parametrize("mode", ["sequential", "exact", "float32"])
 @pytest.mark.parametrize("fmt", ["posit8_es0", "fixed16_8", "bfloat16", "posit8_es0_stochastic"])

@@ -26,7 +26,7 @@ def choice(mod: IRModule, wanted: str | None = None) -> DtypeLowering:
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("fmt", ["posit8_es2", "posit8_es3", "posit6_es2", "takum8"])
 def test_formats_whose_sums_are_slow_in_lanes_get_tables(fmt: str) -> None:
     mod = layer(fmt)

@@ -144,7 +144,7 @@ def halves(fmt: Format, function: str) -> bool:
     return fmt.logarithmic and UNARY[function].power is not None
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(54)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", EIGHT)
 def test_eight_bits_exhaustively(name: str, function: str) -> None:
@@ -181,6 +181,7 @@ def test_sixteen_bits_sampled(name: str, function: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*EIGHT, *SIXTEEN])
 def test_exact_points(name: str) -> None:
     fmt = get(name)
@@ -242,6 +243,7 @@ def test_fixed_point_saturates() -> None:
     assert mathfun.table(fixed(8, 0), "sigmoid")[0] == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", ["posit8_es2", "posit16_es1", "bfloat16"])
 def test_bounds_agree_with_the_tables(name: str, function: str) -> None:

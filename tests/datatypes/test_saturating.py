@@ -53,6 +53,7 @@ def test_finite_codes_are_those_of_the_plain_format(name: str, plain: str) -> No
     same(ours, np.where(np.isinf(theirs), np.nan, theirs))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "plain"), TWINS)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 def test_all_pairs_saturate_in_every_lowering(name: str, plain: str, lowering: str) -> None:
@@ -96,6 +97,7 @@ FORMATS = (*("float6_e2m3fn", "float4_e2m1fn", "float8_e4m3fnuz", "float8_e4m3fn
            *("posit8_es0", "posit16_es1", "fixed8_4", "takum16", "bfloat16"))  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("source", "dest"), list(itertools.permutations(FORMATS, 2)))
 def test_a_zero_has_the_sign_that_its_format_has(source: str, dest: str) -> None:
     """A number that a format without -0 rounds to zero is +0 in the next format too; one that a
@@ -112,6 +114,7 @@ def test_a_zero_has_the_sign_that_its_format_has(source: str, dest: str) -> None
     same(compiler.build(mod)(x), want)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [n for n in datatypes.list_formats() if n.startswith("float") and "_e8m0" not in n]
 )

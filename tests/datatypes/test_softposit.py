@@ -90,6 +90,7 @@ def test_all_signatures_are_callable() -> None:
     assert ctypes.sizeof(ctypes.c_bool) == 1  # `bool` results come back in one byte
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "label"), [("posit8_es0", "P8"), ("posit16_es1", "P16"), ("posit32_es2", "P32")]
 )

@@ -115,6 +115,7 @@ def check(name: str, mod: IRModule, x: Array, want: Any) -> None:
     np.testing.assert_array_equal(compiler.build(outer)(x), values)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", POSITS)
 def test_dense(name: str) -> None:
     rng, posit = np.random.default_rng(1), POSITS[name]
@@ -123,7 +124,7 @@ def test_dense(name: str) -> None:
     check(name, layer("nn.dense", x, w, bias), x, want)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("which", CONVS)
 @pytest.mark.parametrize("name", POSITS)
 def test_conv2d(name: str, which: str) -> None:

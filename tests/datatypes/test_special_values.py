@@ -98,7 +98,7 @@ def label(x: Any) -> str:
     return x if isinstance(x, str) else "-".join(map(str, x.values())) if x else "plain"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize(("op", "attrs"), CALLS, ids=label)
 @pytest.mark.parametrize("kind", [*NATIVE, *SOME])
 def test_special_values(kind: str, op: str, attrs: dict[str, Any]) -> None:

@@ -131,7 +131,7 @@ def rounds_unnumbered(case: Case) -> bool:
     return adds or (case.op in NOT_NUMBERED and not moves)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 def test_every_operator_rounds_alike_or_is_refused_by_name(run: tuple[Case, Any]) -> None:
     case, which = run
@@ -220,6 +220,7 @@ def test_layers_of_other_names_and_seeds_get_other_bits() -> None:
     assert not np.array_equal(run("first", FORMATS[-1]), first)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fmt", FORMATS[:4], ids=lambda fmt: fmt.name)
 def test_the_mean_of_a_million_compiled_roundings_is_within_four_standard_errors(
     fmt: Format,
@@ -304,6 +305,7 @@ def test_the_printed_loops_interpreted_give_the_same_bits(fmt: Format) -> None:
 
 
 # ---- accumulation, whole nets, refusals ----------------------------------------------------------
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("accumulate", ["fma", "float32", "float64", "exact"])
 def test_other_accumulations_round_at_places_too(accumulate: str) -> None:
     attrs = {"strides": (1, 1), "padding": (1, 0, 1, 1)}
@@ -314,6 +316,7 @@ def test_other_accumulations_round_at_places_too(accumulate: str) -> None:
     np.testing.assert_array_equal(compiler.build(mod, threads=2)(x), compiler.evaluate(mod, x))
 
 
+@pytest.mark.thorough
 def test_exact_sums_of_many_parts_round_at_the_same_places() -> None:
     """Those of bfloat16 become several float64 sums; of their means nobody knows the place."""
     fmt, x = FORMATS[0], RNG.standard_normal((2, 5)).astype(np.float32)
@@ -328,6 +331,7 @@ def test_exact_sums_of_many_parts_round_at_the_same_places() -> None:
         compiler.build(datatypes.change_dtype(mean, "float32", fmt, accumulate="exact"))
 
 
+@pytest.mark.thorough
 def test_formats_that_round_to_nearest_and_stochastically_meet() -> None:
     mod = net({"padding": (1, 1, 1, 1)}, {"pool_size": (2, 2), "strides": (2, 2)})
     mixed = datatypes.change_dtype(

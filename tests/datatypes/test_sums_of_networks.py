@@ -139,6 +139,7 @@ def check(steps: list[str], end: str, name: str, mode: str, level: int, threads:
     np.testing.assert_array_equal(exe(data), compiler.evaluate(out, data))
 
 
+@pytest.mark.thorough
 @settings(max_examples=4, deadline=None)
 @given(
     st.lists(st.sampled_from(STEPS), max_size=4),
@@ -154,7 +155,7 @@ def test_no_pass_forgets_how_sums_are_formed(
     check(steps, end, name, mode, level, threads)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("level", range(4))
 @pytest.mark.parametrize("end", ["global", "mean"])
 def test_blocked_layouts_keep_how_sums_are_formed(end: str, level: int) -> None:
@@ -177,7 +178,7 @@ def test_no_pass_forgets_how_sums_are_formed_in_longer_networks(
     check(steps, end, name, mode, level, threads)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["mean", "dense"])
 @pytest.mark.parametrize("mode", ["fma", "exact", *ROUNDED_LAST])
 def test_sums_over_symbolic_batches_give_the_bits_of_known_ones(mode: str, end: str) -> None:
@@ -214,7 +215,7 @@ def test_each_layer_has_its_own_accumulation() -> None:
     np.testing.assert_array_equal(compiler.build(out)(data), compiler.evaluate(out, data))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("mode", MODES)
 def test_sums_of_captured_values_in_branches_take_an_accumulation(mode: str) -> None:
     x, flag = compiler.var("x", (2, 300)), compiler.var("flag", (), "bool")
@@ -232,7 +233,7 @@ def test_sums_of_captured_values_in_branches_take_an_accumulation(mode: str) -> 
         np.testing.assert_array_equal(exe(*args), compiler.evaluate(out, *args))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("mode", ["fma", *ROUNDED_LAST])
 @pytest.mark.parametrize("op", ["nn.softmax", "nn.layer_norm", "sum_products"])
 def test_stochastic_roundings_have_the_same_places(op: str, mode: str) -> None:

@@ -48,6 +48,7 @@ def same_when_compiled(mod: IRModule, *args: Any) -> Any:
     return want
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("op", ["isnan", "isinf"])
 def test_codes_are_tested_by_what_they_stand_for(op: str, name: str) -> None:
@@ -57,6 +58,7 @@ def test_codes_are_tested_by_what_they_stand_for(op: str, name: str) -> None:
     np.testing.assert_array_equal(found, getattr(np, op)(held))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_results_are_tested_where_they_are_made(name: str) -> None:
     """As exporters write a softmax of rows that may read nothing."""

@@ -117,7 +117,7 @@ def cases() -> list[Any]:
     return [pytest.param(*c, marks=[pytest.mark.slow] * (c in slow)) for c in every]
 
 
-@pytest.mark.sampled(27)
+@pytest.mark.sampled(297)
 @pytest.mark.parametrize(("name", "lowering", "which"), cases())
 def test_operator(name: str, lowering: str, which: str) -> None:
     fmt, use, rng = get(name), USES[which], np.random.default_rng(len(which))
@@ -148,7 +148,7 @@ def networks() -> list[Any]:
     return [pytest.param(*c, marks=[pytest.mark.slow] * (c in slow)) for c in every]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("name", "network"), networks())
 def test_networks_give_the_same_bits_in_every_lowering(name: str, network: str) -> None:
     mod = compiler.from_onnx(zoo.FOLDER / f"{network}.onnx", shapes={"input": (2, 1, 28, 28)})

@@ -53,7 +53,7 @@ def agree(mod: IRModule, fmt: str, x: Array, target: str = "llvm") -> None:
     assert vector(x).tobytes() == compiler.build(retyped, dtype_lowering="library")(x).tobytes()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("scale", [0.3, 30.0], ids=["ordinary", "extreme"])
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_a_small_net(fmt: str, scale: float) -> None:
@@ -61,7 +61,7 @@ def test_a_small_net(fmt: str, scale: float) -> None:
     agree(small_net(scale), fmt, x)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("fmt", ["posit16_es1", "bfloat16", "float8_e5m2"])
 def test_a_small_net_without_avx512(fmt: str, target: str) -> None:
@@ -69,6 +69,7 @@ def test_a_small_net_without_avx512(fmt: str, target: str) -> None:
     agree(small_net(0.5), fmt, x, target)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fmt", ["posit16_es1", "bfloat16"])
 def test_inputs_that_are_no_numbers(fmt: str) -> None:
     x = np.random.default_rng(1).normal(size=(2, 3, 10, 10)).astype(np.float32)

@@ -38,6 +38,7 @@ def check(fmt: str, x: Any, w: Any, bias: bool, attrs: Any, seed: int = 0) -> st
     return str(compiler.optimize(mod).astext())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_full_blocks_of_channels(fmt: str) -> None:
     text = check(fmt, (2, 16, 5, 7), (32, 16, 3, 3), True, {"padding": (1, 1, 1, 1)})

@@ -25,6 +25,7 @@ def scattered(name: str) -> IRModule:
     return IRModule({"main": b.finish(b.call(name, x, b.const(at), updates, reduction="add"))})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "fixed8_4"])
 @pytest.mark.parametrize("name", ["scatter_elements", "scatter_nd"])
 def test_what_no_update_hits_is_a_sum_too(name: str, fmt: str) -> None:

@@ -56,6 +56,7 @@ class AsItIs:
         return logits
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["float32", "int8", "float8_e4m3fn"])
 def test_a_session_gives_the_bits_of_the_model(name: str) -> None:
     mod = system(name)
@@ -82,6 +83,7 @@ def test_all_systems_layers_heads_and_threads(
         np.testing.assert_array_equal(session(ids), plain(ids))
 
 
+@pytest.mark.thorough
 def test_what_a_cache_holds_is_what_the_model_gives() -> None:
     decoder = compiler.decoder(system("float32"))
     session, plain = decoder.session(7), AsItIs(system("float32"), 1)
@@ -105,6 +107,7 @@ def test_keys_lie_as_they_are_read_and_nothing_of_a_cache_is_copied() -> None:
     assert not of_caches
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
 def test_what_lies_behind_the_valid_positions_does_not_matter(name: str) -> None:
     decoder = compiler.decoder(system(name))
@@ -149,6 +152,7 @@ def test_a_mask_covers_all_positions_and_may_be_left_out() -> None:
         masked(IDS[:1, :1], attention_mask=[[1]])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("args", "kwargs", "said"),
     [

@@ -15,6 +15,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [

@@ -61,6 +61,7 @@ def check(program: Program) -> None:
     assert len(copies) == len(set(copies))  # to each device once
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(programs())
 def test_random_programs(program: Program) -> None:

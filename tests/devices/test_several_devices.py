@@ -160,6 +160,7 @@ def test_a_format_of_integers_crosses_as_codes() -> None:
     assert dev.log.count("run @dev_0") == 1
 
 
+@pytest.mark.thorough
 def test_random_roundings_are_those_of_one_device() -> None:
     mod, x = network("mnist_mlp", "float32"), images(0, 2)
     mod = datatypes.change_dtype(mod, "float32", "bfloat16_stochastic")
@@ -220,6 +221,7 @@ def test_threads_have_values_of_their_own() -> None:
     assert not wrong
 
 
+@pytest.mark.thorough
 def test_what_is_registered_goes_with_the_executable() -> None:
     before = set(_functions)
     exe = compiler.build(compiler.parse(TEXT), target=on("llvm"))

@@ -158,6 +158,7 @@ def test_formats_of_8_bits_are_looked_up() -> None:
             assert ("no vectors of floats" in found.reason) == (lowering == "table")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [M4, M7, M55])
 def test_tiles_of_few_registers(target: str) -> None:
     """Weights that are computed, so that they are copied: fewer vectors than elsewhere."""

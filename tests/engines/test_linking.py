@@ -117,6 +117,7 @@ def test_a_region_prints_some_of_its_nodes() -> None:
     assert str(Region("r", "e")) == "@r by e"
 
 
+@pytest.mark.thorough
 def test_runners_go_with_their_executable(walking: Walking) -> None:
     before = set(_functions)
     exe = compiler.build(compiler.parse(TEXT.format("walking")))

@@ -188,6 +188,7 @@ class Ticking:
         return run
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("slow", [0.0, 5.0])
 @pytest.mark.parametrize("on_caller", [False, True])
 def test_the_clock_decides(slow: float, on_caller: bool, monkeypatch: pytest.MonkeyPatch) -> None:

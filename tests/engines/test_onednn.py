@@ -271,6 +271,7 @@ def test_a_library_that_is_not_there(tmp_path: object) -> None:
     assert "pip install 'dtypelab[onednn]'" in last
 
 
+@pytest.mark.thorough
 def test_without_dot_products_of_bytes_integers_are_refused() -> None:
     """There oneDNN adds pairs of products in 16 bits, which saturate."""
     script = """

@@ -72,6 +72,7 @@ def test_any_accepted_answer_is_right_but_none_with_nan() -> None:
 
 
 # ---- choosing ------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_settings_are_chosen_without_the_final_data() -> None:
     task = digits()
     configs = {
@@ -153,6 +154,7 @@ def test_wrong_names_and_folders() -> None:
     assert "nowhere.onnx" in result.output
 
 
+@pytest.mark.thorough
 def test_calibration_is_timed_beside_onnxruntime() -> None:
     pytest.importorskip("onnxruntime")
     task = digits()

@@ -46,6 +46,7 @@ def drawn(seed: int, count: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]
     return random.random((3, count)) < 0.7, random.random((3, count))
 
 
+@pytest.mark.thorough
 @given(st.integers(0, 999), st.integers(2, 12), st.integers(1, 5))
 def test_views_that_say_nothing_new_change_nothing(seed: int, count: int, views: int) -> None:
     right, kl = drawn(seed, count)

@@ -395,6 +395,7 @@ def test_long_names_in_a_specification(
     assert [p.name for p in tmp_path.iterdir()] == ["s.toml"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     ["posit99999999999_es1", "posit32_es30", "posit8_es99999999", "posit2_es99999999",

@@ -67,6 +67,7 @@ def test_ptxas_takes_the_loops(i: cuda_limits.Instruction, chip: str) -> None:
     assert took.registers >= i.sums * cuda_limits.CHAINS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["int8", "float32", "posit16_es1"])
 def test_products_are_checked_and_timed(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = "cuda -arch=sm_80 -runner=ptx"

@@ -56,6 +56,7 @@ def dense(rows: int, inputs: int, outputs: int, dtype: str = "float32") -> IRMod
 
 
 # ---- networks ------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_a_temporal_convolution_net_is_causal() -> None:
     mod = compiler.from_onnx(tuned_networks.tcn(8, 32))
     x = np.random.default_rng(0).normal(size=(1, 16, 32)).astype(np.float32)

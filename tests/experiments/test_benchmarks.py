@@ -139,6 +139,7 @@ def test_variants_are_claimed_against_the_default_and_float32() -> None:
     assert passed(20.0, 21.5) == [True]
 
 
+@pytest.mark.thorough
 def test_variants_are_compared_bit_for_bit() -> None:
     b = FunctionBuilder()
     x = b.param("x", (1, 8, 6, 6), "uint8")
@@ -158,6 +159,7 @@ def test_peer_slower_on_more_threads_is_a_disturbance() -> None:
     assert disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, {}) == ""
 
 
+@pytest.mark.thorough
 def test_operations_of_a_convolution_are_those_that_meet_data() -> None:
     """As many as the ones that a convolution of ones by ones adds up."""
     for shape in (s for some in shapes.SHAPES.values() for s in some):
@@ -174,7 +176,7 @@ def test_operations_of_a_convolution_are_those_that_meet_data() -> None:
     assert same.operations == shapes.Shape(3, 64, (224, 224), (7, 7), 2).operations
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", list(models.MODELS))
 def test_inputs_repeat_and_differ(name: str) -> None:
     model = models.MODELS[name]
@@ -268,6 +270,7 @@ def test_startup_rows_fail_beyond_their_limits_and_when_outputs_differ() -> None
     assert passed(quick, replace(quick, output="wrong")) == [False, False, False]
 
 
+@pytest.mark.thorough
 def test_a_process_tells_what_its_first_output_took(tmp_path: Path) -> None:
     b = FunctionBuilder()
     x = b.param("x", (2, 3))

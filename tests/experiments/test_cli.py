@@ -147,6 +147,7 @@ def test_quantize_writes_qonnx(tmp_path: Path, capsys: Capture) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_compare_shows_every_layer_of_a_format(capsys: Capture) -> None:
     arguments = ["compare", "mnist_mlp", "--input", "mnist1k", "--images", "2", "--dtype"]
     wide = as_json(capsys, *arguments, "posit16_es1")["layers"]
@@ -322,6 +323,7 @@ def test_cache_is_shown_and_cleared(
 MIXTURE = '{"linear" = "posit8_es2", "*" = "bfloat16"}'
 
 
+@pytest.mark.thorough
 def test_formats_by_layer_and_events(capsys: Capture) -> None:
     args = ["compare", "mnist_mlp", "--input", "mnist1k", "--images", "2", "--dtype", MIXTURE]
     layers = as_json(capsys, *args, "--events")["layers"]

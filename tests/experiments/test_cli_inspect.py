@@ -36,6 +36,7 @@ def test_inspect_reports_what_a_model_needs_before_anything_runs(
     assert facts["problem"] == ""
 
 
+@pytest.mark.thorough
 def test_inspect_shows_how_wide_accumulators_must_be(tmp_path: Path, capsys: Capture) -> None:
     plan, q = str(tmp_path / "p.json"), str(tmp_path / "q.onnx")
     settings = ["--set", "accumulate=certified"]

@@ -19,6 +19,7 @@ def outputs(path: Path) -> np.ndarray:
         return found["logits"]
 
 
+@pytest.mark.thorough
 def test_the_numbers_of_one_device(tmp_path: Path, capsys: Capture) -> None:
     plain, placed = (str(tmp_path / f"{name}.npz") for name in ("plain", "placed"))
     assert run_command([*RUN, "--output", plain]) == 0

@@ -90,6 +90,7 @@ def test_the_default_is_kept_where_nothing_is_faster(
     assert len([t for t in read_trials(tmp_path / "t") if t.choice]) == len(done.trials)
 
 
+@pytest.mark.thorough
 def test_a_tuning_says_what_became_of_each_workload(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert "1 candidates were in" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_an_int8_network_is_tuned_and_measured(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

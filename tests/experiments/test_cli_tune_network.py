@@ -44,6 +44,7 @@ def test_what_is_chosen_is_in_the_log_and_bench_applies_it(
     assert json.loads(capsys.readouterr().out)["speedup_vs_untuned"] > 0
 
 
+@pytest.mark.thorough
 def test_kernels_and_network_share_one_budget(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def of(rows: pd.DataFrame, **wanted: Any) -> pd.Series[bool]:
     return found
 
 
+@pytest.mark.thorough
 def test_cells_that_differ_only_in_a_calibrator_are_told_apart(rows: pd.DataFrame) -> None:
     found = compare(rows, rows)
     assert len(found) == len(rows)
@@ -38,6 +39,7 @@ def test_cells_that_differ_only_in_a_calibrator_are_told_apart(rows: pd.DataFram
     assert (found["accuracy"] == "failed").sum() == 1
 
 
+@pytest.mark.thorough
 def test_better_and_worse_follow_the_metric(rows: pd.DataFrame) -> None:
     after = rows.copy()
     for model in ("mnist_mlp", "my_reader", "my_regressor"):

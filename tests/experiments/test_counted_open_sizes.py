@@ -98,6 +98,7 @@ def taking(folder: Path, rows: int) -> Path:
     return path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_calls_have_the_rows_that_an_open_batch_can_only_have(
     rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

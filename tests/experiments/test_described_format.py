@@ -27,6 +27,7 @@ def test_every_code_is_the_float_that_the_description_says(names: list[str]) -> 
         assert np.array_equal(datatypes.decode(name, codes), wanted)
 
 
+@pytest.mark.thorough
 def test_the_perceptron_needs_fine_steps_more_than_range(names: list[str]) -> None:
     fine, wide = example.accuracy(names[0]), example.accuracy(names[-1])
     assert fine > 0.9

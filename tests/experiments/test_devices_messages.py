@@ -74,6 +74,7 @@ def test_bytes_are_messages_or_are_not(raw: bytes) -> None:
         assert isinstance(found.header, dict)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(HEADERS, st.binary(max_size=64))
 def test_headers_of_anything(header: dict[str, object], payload: bytes) -> None:

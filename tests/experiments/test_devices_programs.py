@@ -52,6 +52,7 @@ ENDINGS = {
 _QUICK = "*(volatile int *)8 = 1;"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "body", [b if b == _QUICK else pytest.param(b, marks=pytest.mark.thorough) for b in ENDINGS]
 )

@@ -189,6 +189,7 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("proved", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_slow_clients(monkeypatch: pytest.MonkeyPatch, proved: bool) -> None:
     """A byte now and then keeps nobody in, and nobody else out."""

@@ -78,6 +78,7 @@ def test_rows_of_a_device(tmp_path: Path) -> None:
         assert again["run_id"].tolist() == rows["run_id"].tolist()
 
 
+@pytest.mark.thorough
 def test_a_program_that_dies_there_is_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

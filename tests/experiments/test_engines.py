@@ -74,6 +74,7 @@ def test_run_names_what_engines_compute(capsys: pytest.CaptureFixture[str], tmp_
         assert logits[0][key] == pytest.approx(logits[1][key], rel=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -169,6 +170,7 @@ batch = 1
     return {(r.scheme, r.engine): r for r in rows.itertuples()}
 
 
+@pytest.mark.thorough
 def test_the_axis_of_engines(tmp_path: Path, adapter: Path) -> None:
     """An adapter brings the engine, in this process too; rows say what went where."""
     found = swept(tmp_path, "mnist_mlp", adapter.name, ["ours", "products"])

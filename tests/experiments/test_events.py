@@ -44,6 +44,7 @@ def test_events_by_hand(op: str, dtype: str, a: list[float], b: list[float], wan
     assert events_of(op, dtype, a, b) == want
 
 
+@pytest.mark.thorough
 def test_layers_of_a_net_and_nothing_is_left_behind() -> None:
     net = compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx")
     digits = datasets.load("mnist1k").x[:2]

@@ -22,7 +22,7 @@ ELSEWHERE |= {"approximate_multiplier", "new_instruction", "torch_bert", "torch_
 OTHERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - ELSEWHERE)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OTHERS)
 def test_example_runs_without_a_warning_and_prints(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]
@@ -31,6 +31,7 @@ def test_example_runs_without_a_warning_and_prints(name: str, tmp_path: Path) ->
     assert done.stdout
 
 
+@pytest.mark.thorough
 def test_quantize_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The exported file gives onnxruntime the top-1 that we have, within 0.2 points."""
     pytest.importorskip("onnxruntime")

@@ -63,6 +63,7 @@ def current(folder: Path) -> bytes:
     return (folder / "r.csv").read_bytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_rows_are_read_and_continued(
     form: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -122,6 +123,7 @@ def test_what_is_wrong_is_named_and_left_alone(
     assert path.read_bytes() == data()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("without", ["n_eval", "metric", "size_bytes", "metric_name", "scheme"])
 @pytest.mark.parametrize("first", [True, False])
 def test_pictures_are_drawn_of_rows_that_do_not_say_everything(without: str, first: bool) -> None:

@@ -122,7 +122,7 @@ def test_a_sweep_on_a_full_disk_keeps_whole_rows_and_goes_on_later(
 
 
 @pytest.mark.usefixtures("fake")
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("before", [0, 20, -1])
 @pytest.mark.parametrize("room", [0, 30, 1000])
 def test_a_file_that_was_there_stays_as_it_was(before: int, room: int, tmp_path: Path) -> None:

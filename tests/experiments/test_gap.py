@@ -39,6 +39,7 @@ def network(model: str, inputs: int) -> tuple[IRModule, Any]:
     return prepare(model_batches.load_for_batch(path, x.shape[1:], inputs)), x
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("fmt", "accumulate"),
     [
@@ -117,6 +118,7 @@ def test_each_ingredient_of_a_dense_layer_is_what_it_is_called() -> None:
         np.testing.assert_allclose(got, wanted(exact), rtol=2e-6, atol=2e-6, err_msg=str(exact))
 
 
+@pytest.mark.thorough
 def test_tables_of_formats_add_up_and_end_where_the_format_does() -> None:
     table = experiments.gap("mnist_mlp", "mnist1k", "float8_e4m3fn_sat", n_eval=60)
     assert list(table.columns) == [
@@ -179,6 +181,7 @@ def test_scaled_formats_and_integers_have_steps_of_their_own() -> None:
             experiments.gap("mnist_mlp", scheme=scheme, n_eval=4, n_calib=10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("scheme", "last"),
     [
@@ -199,6 +202,7 @@ def test_sums_of_float32_and_formats_without_exact_products_have_no_rounded_ones
     assert end.ingredient == last
 
 
+@pytest.mark.thorough
 def test_the_command_appends_tables_and_leaves_other_files_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

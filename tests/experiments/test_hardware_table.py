@@ -37,6 +37,7 @@ def test_twelve_formats_are_there_with_two_accumulators(table: pd.DataFrame) -> 
     assert not table.duplicated(["format", "module", "accumulate"]).any()
 
 
+@pytest.mark.thorough
 def test_accumulators_are_as_wide_as_designs_say(table: pd.DataFrame) -> None:
     rows = table[table["module"] == "mac"].to_dict("records")
     for row in rows:

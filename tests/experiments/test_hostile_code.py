@@ -138,6 +138,7 @@ def sweep_kinds(folder: Path, names: tuple[str, ...]) -> None:
     assert (fine == fine.iloc[0]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_some_kinds_of_hostile_code_are_rows(tmp_path: Path) -> None:
     sweep_kinds(tmp_path, SAMPLE)
@@ -167,7 +168,7 @@ def test_what_code_prints_is_not_in_the_results(
     assert len(said.err) < 2 * isolation.PRINTED
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -190,6 +191,7 @@ def test_reading_a_specification_neither_ends_nor_hangs_the_sweep(
         experiments.sweep(asked, tmp_path / "r.csv")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_code_without_a_sign_of_life_is_a_row_without_a_limit_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -306,7 +308,7 @@ register_op(create_lower_func({{(32, 32): "cut_value"}}), "Cast", "llvm", "cut",
 """
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("action", "status", "says"),
     [
@@ -338,6 +340,7 @@ def test_c_functions_that_end_or_hang_are_rows_that_name_them(
     assert says in error
 
 
+@pytest.mark.thorough
 def test_a_fresh_process_runs_code_apart_before_it_has_compiled_anything() -> None:
     program = "from experiments.user_code import isolation; print(isolation.call(lambda: 'apart'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -148,6 +148,7 @@ SHAPES: dict[str, list[int | str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_outputs_that_are_no_classes_are_judged_by_their_noise(
     tmp_path: Path, shape: list[int | str]
@@ -193,6 +194,7 @@ FAILING = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("body", FAILING.values(), ids=FAILING)
 def test_a_metric_that_fails_leaves_all_other_figures(tmp_path: Path, body: str) -> None:
     (tmp_path / "mine.py").write_text(MINE.format(body=body))
@@ -217,6 +219,7 @@ UNDEFINED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", UNDEFINED)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the logarithm's own
 def test_a_metric_without_a_value_says_why(tmp_path: Path, case: str) -> None:

@@ -43,7 +43,7 @@ ROW: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "changes",
     [

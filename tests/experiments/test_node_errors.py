@@ -123,6 +123,7 @@ def test_histograms_hold_all_values() -> None:
         assert e.low < e.high
 
 
+@pytest.mark.thorough
 def test_every_node_of_a_network_is_compared() -> None:
     """All that is not folded away; the error alone is seldom above the error so far."""
     mod = compiler.from_onnx(zoo.FOLDER / "mnist_resnet8.onnx", shapes={"input": (3, 1, 28, 28)})

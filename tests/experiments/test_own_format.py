@@ -99,6 +99,7 @@ def test_certificates_and_costs_take_it(file: str, tmp_path: Path, capsys: Captu
     assert "own8" in rows["circuits"]["notes"]
 
 
+@pytest.mark.thorough
 def test_gaps_take_it(file: str, tmp_path: Path, capsys: Capture) -> None:
     csv = tmp_path / "g.csv"
     gap = ["gap", "mnist_mlp", "--scheme", "own8", "--n-eval", "3", "--csv", str(csv)]

@@ -43,6 +43,7 @@ def test_a_parquet_copy_reads_as_the_csv_does_bit_for_bit(tmp_path: Path) -> Non
     pd.testing.assert_frame_equal(read_rows(back), read_rows(QUICKSTART), check_exact=True)
 
 
+@pytest.mark.thorough
 def test_tables_pages_and_comparisons_take_parquet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_tables_pages_and_comparisons_take_parquet(
     assert "posit16_es1" in (tmp_path / "copy.html").read_text()
 
 
+@pytest.mark.thorough
 def test_layers_too(study: Path) -> None:
     layers = layers_path(study)
     copy = exported(layers, layers.with_suffix(".parquet"))

@@ -68,6 +68,7 @@ def codes_alike(spec: TrainSpec, count: int) -> int:
     return compared
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", ["learned", pytest.param("fixed", marks=pytest.mark.thorough)])
 def test_integers_of_training_are_those_of_the_graph(tmp_path: Path, steps: str) -> None:
     spec = load_training(spec_of(tmp_path, qat=[FOUR | {"steps": steps}]))
@@ -163,6 +164,7 @@ def test_it_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_adam_moves_steps_by_a_share_of_them(tmp_path: Path) -> None:
     rate = 0.005
     spec = load_training(spec_of(tmp_path))

@@ -64,6 +64,7 @@ def test_integers_of_the_last_layers_of_a_network(front: dict[str, Any]) -> None
     assert codes_alike(load_training(spec), 50) >= 4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "layers", [["scores"], ["norm"], ["scores", "norm"]], ids=lambda v: "+".join(v)
 )
@@ -131,6 +132,7 @@ def test_every_other_image_is_mirrored() -> None:
     assert 16 < same.sum() < 48
 
 
+@pytest.mark.thorough
 def test_adam_moves_weights_by_a_share_of_their_channel(tmp_path: Path) -> None:
     rate, found = 0.001, {}
     for moves in ("alike", "by_channel"):

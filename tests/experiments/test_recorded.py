@@ -106,6 +106,7 @@ def assert_covers(rows: pd.DataFrame, name: str) -> None:
         assert json.dumps(cell.specification(), sort_keys=True) in found, cell.label
 
 
+@pytest.mark.thorough
 def test_the_recorded_sweep_covers_its_specification(recorded: pd.DataFrame) -> None:
     assert len(recorded) >= 200
     assert recorded["model"].nunique() >= 6

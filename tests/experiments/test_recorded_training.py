@@ -29,6 +29,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return found
 
 
+@pytest.mark.sampled(2)
 def test_rows_are_those_of_the_specification(name: str) -> None:
     rows = rows_of(name)
     wanted = {run.config_hash for run in load_training(RESULTS / f"{name}.toml").runs}
@@ -38,6 +39,7 @@ def test_rows_are_those_of_the_specification(name: str) -> None:
     assert {len(s.hashes) for s in recorded(name).values()} == {3}
 
 
+@pytest.mark.sampled(2)
 def test_curves_are_whole(name: str) -> None:
     rows, curves = rows_of(name), read_curves(curves_path(RESULTS / f"{name}.csv"))
     assert set(curves["config_hash"]) == set(rows["config_hash"])

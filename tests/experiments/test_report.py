@@ -92,6 +92,7 @@ def results(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_the_page_holds_every_row_and_needs_nothing_else(tmp_path: Path) -> None:
     page = experiments.report(results(tmp_path), tmp_path / "r.html", title="R & <D>")
     text = page.read_text()
@@ -219,6 +220,7 @@ def test_ranges_are_shares_of_all_values() -> None:
     assert max(t.most for t in found.tensors) == max(weights.most, activations.most)
 
 
+@pytest.mark.thorough
 def test_ranges_are_those_of_the_oracle() -> None:
     x = datasets.load("mnist1k").x[:2]
     found = value_ranges(zoo.FOLDER / "mnist_dwsep.onnx", x)

@@ -50,6 +50,7 @@ def lines(page: Path) -> list[list[str]]:
     ]
 
 
+@pytest.mark.thorough
 def test_the_page_says_what_the_comparison_says(tmp_path: Path, pair: tuple[Path, Path]) -> None:
     old, new = pair
     page = tmp_path / "page.html"

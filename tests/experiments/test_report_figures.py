@@ -17,6 +17,7 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 UNITS |= {f"{p}{u}": 1000**k for u in ("Op", "MAC") for k, p in enumerate(("", *"kMGTP"))}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("column", ["size_bytes", "traffic_bytes", "macs", "bit_operations"])
 @given(value=st.integers(0, 2**49))
 def test_large_numbers_have_units_and_keep_their_size(column: str, value: int) -> None:

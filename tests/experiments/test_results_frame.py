@@ -51,6 +51,7 @@ def test_whole_rows_show_a_table_and_a_picture(rows: Results) -> None:
     assert not re.search(r"<script|src=|nan", page)
 
 
+@pytest.mark.thorough
 def test_a_reason_takes_the_place_of_all_figures(rows: Results) -> None:
     (failed,) = [line for line in rows._repr_html_().split("<tr>") if ">timeout: " in line]
     (whole, *_) = [line for line in rows._repr_html_().split("<tr>") if ">97.80 %<" in line]
@@ -77,7 +78,7 @@ def test_they_are_a_pandas_table(rows: Results) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(rows), pd.DataFrame(rows.copy()))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("cost", COSTS)
 def test_every_cost_can_be_across(rows: Results, cost: str) -> None:
     svg = pareto_svg(rows, cost)
@@ -86,6 +87,7 @@ def test_every_cost_can_be_across(rows: Results, cost: str) -> None:
         assert svg.count("<title>") == len(rows) - 1, "all but the cell that failed"
 
 
+@pytest.mark.thorough
 def test_costs_that_there_are_none_of(rows: Results) -> None:
     with pytest.raises(ConfigError, match="unknown cost 'size'"):
         pareto_svg(rows, "size")

@@ -51,7 +51,7 @@ def formats() -> Iterator[None]:
     catalogue._known.update(known)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["plain", "mixture", "native"])
 def test_seeds_give_other_bits_and_repeats_the_same(kind: str, tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
@@ -74,6 +74,7 @@ def test_seeds_give_other_bits_and_repeats_the_same(kind: str, tmp_path: Path) -
     )
 
 
+@pytest.mark.thorough
 def test_the_rows_are_those_of_a_format_that_was_defined_with_the_seed(tmp_path: Path) -> None:
     table = experiments.sweep({**SPEC, "repeats": 1, "schemes": ["random8"]}, tmp_path / "r.csv")
     net = compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx")
@@ -86,6 +87,7 @@ def test_the_rows_are_those_of_a_format_that_was_defined_with_the_seed(tmp_path:
         assert experiments.measure.metrics.sqnr_db(np.asarray(found), reference) == sqnr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_every_seed_is_a_cell_of_its_own(kind: str) -> None:
     cells = load_spec({**SPEC, "schemes": [SCHEMES[kind]]}).cells

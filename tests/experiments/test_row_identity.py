@@ -101,6 +101,7 @@ def test_adapters_count_with_the_modules_beside_them(
     assert plain not in changed
 
 
+@pytest.mark.thorough
 def test_a_changed_module_is_run_as_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +197,7 @@ print(json.dumps([cell.config_hash for cell in load_spec(spec).cells]))
 """
 
 
+@pytest.mark.thorough
 def test_the_hash_is_the_same_in_every_process_and_folder(tmp_path: Path) -> None:
     found = set()
     for seed in ("0", "1"):
@@ -230,6 +232,7 @@ def test_the_order_of_keys_counts_only_where_it_decides() -> None:
     assert energy[0] == energy[1]
 
 
+@pytest.mark.thorough
 def test_cells_without_definitions_keep_the_hash_of_recorded_rows() -> None:
     """All shipped networks' rows: they resume, and `reproduce` finds them."""
     for name in ("quickstart", "requantize"):

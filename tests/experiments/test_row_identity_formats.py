@@ -22,7 +22,7 @@ FLOAT = {"exponent": 4, "mantissa": 3}
 MUL = np.arange(1 << 16, dtype=np.uint32).reshape(256, 256) % 256
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -58,7 +58,7 @@ def test_any_field_of_a_format_counts_wherever_it_is_named(
 WIDE = {"exponent": 8, "mantissa": 11, "storage_only": True}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("one", "two"),
     [

@@ -73,6 +73,7 @@ def test_specifications_of_recorded_rows_fit() -> None:
         assert not list(misfits(json.loads(text), schema)), text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -140,6 +141,7 @@ def test_every_key_of_a_training_is_explained() -> None:
     assert all(len(about["description"]) > 10 for about in known.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", [
     {"modles": ["mnist_mlp"]}, {"models": "mnist_mlp"}, {"models": []}, {"formats": [1]},
     {"formats": [{"backward": "bfloat16"}]}, {"formats": [{"forward": "bfloat16", "up": "x"}]},

@@ -104,6 +104,7 @@ def mean(means: np.ndarray) -> np.ndarray:
     return np.asarray(means[..., 0])
 
 
+@pytest.mark.thorough
 def test_the_interval_of_a_figure_covers_the_true_difference_as_often_as_it_says() -> None:
     """Coverage over 200 drawn experiments of 60 inputs: 95 %, within four standard errors."""
     rng = np.random.default_rng(1)
@@ -117,6 +118,7 @@ def test_the_interval_of_a_figure_covers_the_true_difference_as_often_as_it_says
     assert 190 - 4 * math.sqrt(200 * 0.05 * 0.95) <= covered
 
 
+@pytest.mark.thorough
 def test_p_values_of_a_figure_are_small_only_where_there_is_a_difference() -> None:
     rng = np.random.default_rng(2)
     p_same, p_other = [], []

@@ -120,6 +120,7 @@ def test_its_configuration_is_a_scheme_of_sweeps_whose_rows_are_made_again(
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_the_command_prints_saves_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +215,7 @@ def test_what_sqnr_surely_is_is_the_lower_end_of_a_ratios_interval(found: Found)
     assert abs(least - figures["sqnr_sure"]) < 0.05
 
 
+@pytest.mark.thorough
 def test_layers_are_timed_alone_in_what_they_may_be_computed_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

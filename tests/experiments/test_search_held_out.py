@@ -149,6 +149,7 @@ def _perceptron(folder: Path, batch: int | str, softmax: bool = False) -> tuple[
     return model, data
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_networks_for_one_size_of_the_batch_are_searched(tmp_path: Path, batch: int) -> None:
     model, data = _perceptron(tmp_path, batch)

@@ -180,6 +180,7 @@ def test_sweeps_name_what_is_missing(folder: Path, tmp_path: Path) -> None:
         experiments.sweep({**spec, "schemes": ["float32"]}, tmp_path / "r.csv")
 
 
+@pytest.mark.thorough
 def test_calibration_takes_tuples_and_dicts(folder: Path) -> None:
     """In the order of the inputs, or by their names; one batch or several."""
     module = compiler.from_onnx(folder / "m.onnx")

@@ -31,7 +31,7 @@ def test_readme_shows_what_its_command_makes(tmp_path: Path) -> None:
     assert out.read_text("utf-8") == (ROOT / shown[1]).read_text("utf-8")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("cost", COSTS)
 def test_every_mark_is_explained(cost: str) -> None:
     rows = read_rows(RECORDED)

@@ -113,6 +113,7 @@ def test_overrides_change_the_settings_of_matching_cells_and_later_ones_win() ->
     assert evaluated["mnist_mlp", "float32"] == (200, 20)
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_exclude_is_the_complement_of_what_it_names(data: st.DataObject) -> None:
     import fake_pipeline

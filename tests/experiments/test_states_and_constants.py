@@ -23,6 +23,7 @@ from experiments.zoo import model_batches
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("state_batch", ["b", "c", None])
 def test_states_have_a_row_for_every_example(
     capsys: Capture, tmp_path: Path, state_batch: str | None

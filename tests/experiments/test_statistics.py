@@ -156,6 +156,7 @@ def test_no_losses_bound_the_share_by_the_rule_of_three() -> None:
         one_sided_loss(np.ones(0, bool))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("true", [0.002, 0.05, 0.4])
 def test_each_one_sided_bound_holds_95_times_in_100_at_least(true: float) -> None:
     random, n = np.random.default_rng(1), 300
@@ -178,6 +179,7 @@ def test_what_shares_detect_is_the_least_significant_loss(n: int) -> None:
         assert (p < 0.05) == (k == lost)
 
 
+@pytest.mark.thorough
 def test_what_figures_detect_is_found_in_80_of_100_cases() -> None:
     random, n, found = np.random.default_rng(2), 100, 0
     reference = random.normal(1.0, 0.1, size=(n, 1))

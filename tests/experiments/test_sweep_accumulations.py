@@ -18,6 +18,7 @@ from experiments.systems import number_systems, pipeline
 MLP = zoo.FOLDER / "mnist_mlp.onnx"
 
 
+@pytest.mark.thorough
 def test_a_sweep_over_accumulators_gives_a_row_for_each(tmp_path: Path) -> None:
     modes = ["sequential", "int24_wrap", "certified", "int12_wrap", "float32"]
     mixed = {"linear*": ["posit8_es0", "fma"], "*": "bfloat16"}
@@ -94,6 +95,7 @@ def test_the_command_line_quantizes_with_accumulators(
     np.testing.assert_array_equal(compiler.build(module)(digits), compiler.evaluate(module, digits))
 
 
+@pytest.mark.thorough
 def test_a_sweep_takes_accumulators_of_any_description(tmp_path: Path) -> None:
     held = {"format": "float16", "chunk": 32, "outer": "float32"}
     text = '{format = "float16", chunk = 32, outer = "float32"}'

@@ -50,6 +50,7 @@ def unlabelled(tmp_path: Path) -> str:
     return str(tmp_path / "x.npz")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("metric", ["top1", "rmse", "cosine"])
 def test_without_labels_nothing_is_gained_and_nothing_tested(
     unlabelled: str, metric: str, tmp_path: Path
@@ -101,6 +102,7 @@ def rows_of_page(page: str) -> list[dict[str, Any]]:
     return [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
 
 
+@pytest.mark.thorough
 def test_outputs_that_overflow_are_told_everywhere(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
     rows = experiments.sweep({**SPEC, "schemes": ["bfloat16", "short8"]}, out)
@@ -167,6 +169,7 @@ def assert_same_everywhere(network: str, number: int) -> None:
 X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="compares instruction sets of x86")
 
 
+@pytest.mark.sampled(4)
 @X86
 @pytest.mark.parametrize("number", [0, 1, 4, 8, 9])
 def test_portable_rows_are_those_with_the_same_bits(number: int) -> None:
@@ -188,6 +191,7 @@ def test_rows_say_whether_their_bits_are_portable(tmp_path: Path) -> None:
 
 
 # ---- several tests at once -----------------------------------------------------------------------
+@pytest.mark.thorough
 def test_p_values_of_a_table_are_corrected_on_request(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
     rows = experiments.sweep(

@@ -39,6 +39,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]
 Swept = tuple[Path, pd.DataFrame]
 
 
+@pytest.mark.thorough
 def test_every_cell_with_a_simulation_has_the_lines_that_gap_gives(swept: Swept) -> None:
     out, rows = swept
     lines = read_gaps(gaps_path(out))

@@ -130,6 +130,7 @@ def kill_often(folder: Path, kills: int, repeats: int) -> None:
     expect_same(killed, expected, repeats)
 
 
+@pytest.mark.thorough
 def test_two_kills_of_a_sweep_with_two_workers_leave_no_trace(tmp_path: Path) -> None:
     kill_often(tmp_path, kills=2, repeats=20)
 

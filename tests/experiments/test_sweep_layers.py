@@ -42,6 +42,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame,
 Swept = tuple[Path, pd.DataFrame, pd.DataFrame]
 
 
+@pytest.mark.thorough
 def test_every_value_of_every_configuration_has_a_line(swept: Swept) -> None:
     out, rows, layers = swept
     assert layers_path(out).name == "study.layers.csv"
@@ -55,6 +56,7 @@ def test_every_value_of_every_configuration_has_a_line(swept: Swept) -> None:
         assert "nn.dense" in lines["operator"].tolist()
 
 
+@pytest.mark.thorough
 def test_events_are_those_that_compare_counts(swept: Swept) -> None:
     net = prepare(compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx"))
     digits = datasets.load("mnist1k").x[:2]

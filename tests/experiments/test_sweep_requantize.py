@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import experiments
 from compiler.op.qnn.requantize import ROUNDINGS
 from experiments.spec.specification import load_spec
@@ -15,6 +17,7 @@ def test_the_sweep_crosses_requantize_with_accumulators_of_16_20_and_24_bits() -
     assert {c.scheme.option("requantize") or "float32" for c in cells} == set(ROUNDINGS)
 
 
+@pytest.mark.thorough
 def test_a_part_of_it_runs_and_says_what_each_costs(tmp_path: Path) -> None:
     small = [
         'models=["mnist_mlp"]', 'accumulations=["sequential", "int16_wrap", "int16_saturate"]',

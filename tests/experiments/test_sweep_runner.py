@@ -54,6 +54,7 @@ def test_every_cell_is_a_row(tmp_path: Path) -> None:
     assert set(table["isa"]) == {"numpy"}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_accuracy_is_that_of_exactly_the_first_images(tmp_path: Path) -> None:
     """n_eval = 130 is one and a third batches: the filling of the last one must not count."""
@@ -129,6 +130,7 @@ def test_failed_cells_run_again_only_when_asked(
     pd.testing.assert_frame_equal(again.iloc[:1], first.iloc[:1], check_dtype=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_a_widened_specification_only_runs_what_is_new(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
@@ -140,6 +142,7 @@ def test_a_widened_specification_only_runs_what_is_new(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(experiments.sweep(narrow, out, resume=True), first)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_nothing_is_written_when_the_specification_is_wrong(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
@@ -165,6 +168,7 @@ def test_a_progress_bar_is_drawn_on_stderr_only(
     assert "4/4" in captured.err
 
 
+@pytest.mark.thorough
 def test_two_jobs_find_what_one_does(tmp_path: Path) -> None:
     """On compiled networks: accuracy-only cells spread over processes."""
     spec = {

@@ -19,6 +19,7 @@ from quantize.formats.blocks import define_block_format
 SMALL = {"models": ["mnist_mlp"], "n_eval": 60, "n_calib": 40, "latency": {"warmup": 0, "runs": 0}}
 
 
+@pytest.mark.thorough
 def test_a_sweep_over_scaled_formats_gives_a_row_for_each(tmp_path: Path) -> None:
     both = {"scheme": "scaled", "weight_dtype": "float8_e4m3fn"}
     table = experiments.sweep(
@@ -61,6 +62,7 @@ def test_a_sweep_over_scaled_formats_gives_a_row_for_each(tmp_path: Path) -> Non
     assert table["bit_operations"].tolist() == (table["macs"] * widths).tolist()
 
 
+@pytest.mark.thorough
 def test_few_bits_of_integers_are_counted_as_what_they_are(tmp_path: Path) -> None:
     """Not as the bytes that hold them: every node of the perceptron is in integers."""
     schemes = [

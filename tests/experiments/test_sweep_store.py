@@ -126,6 +126,7 @@ def test_an_existing_file_needs_resume(tmp_path: Path) -> None:
     assert dict(ResultsFile(path, resume=True).status) == {"a": "error"}
 
 
+@pytest.mark.thorough
 def test_a_row_torn_at_any_byte_is_dropped_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     results = ResultsFile(path)

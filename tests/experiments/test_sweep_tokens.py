@@ -48,6 +48,7 @@ def swept(folder: Path) -> pd.DataFrame:
     return experiments.sweep(_spec(folder), folder / "r.csv")
 
 
+@pytest.mark.thorough
 def test_figures_are_those_of_all_outputs_at_once(folder: Path, swept: pd.DataFrame) -> None:
     assert swept["status"].tolist() == ["ok"] * 3, swept["error"].tolist()
     arrays = two_input_decoders.data()
@@ -70,6 +71,7 @@ def test_figures_are_those_of_all_outputs_at_once(folder: Path, swept: pd.DataFr
         assert other["metric_drop"] == pytest.approx(other["metric"] - row["metric"])
 
 
+@pytest.mark.thorough
 def test_sequences_add_up_to_the_rows(folder: Path, swept: pd.DataFrame) -> None:
     lines = read_sequences(sequences_path(folder / "r.csv"))
     assert len(lines) == 3 * 12
@@ -235,6 +237,7 @@ def test_a_difference_whose_sign_is_known_is_found(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_is_stopped_between_files_loses_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: pd.DataFrame
 ) -> None:

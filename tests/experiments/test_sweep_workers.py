@@ -76,6 +76,7 @@ def test_a_limit_also_holds_for_cells_that_measure_latency(tmp_path: Path) -> No
     assert table["latency_ms_median"].notna().tolist() == [False, True, True]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_a_cell_that_costs_worker_after_worker_is_a_failed_row(tmp_path: Path) -> None:
     asked = spec(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")

@@ -83,6 +83,7 @@ def printed(folder: Path) -> str:
     return console.file.getvalue()
 
 
+@pytest.mark.thorough
 def test_an_emulator_gives_instructions_and_no_milliseconds(
     tmp_path: Path, machine: Pretend
 ) -> None:

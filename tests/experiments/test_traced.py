@@ -38,7 +38,7 @@ def network() -> IRModule:
     return compiler.from_onnx(helper.make_model(graph, opset_imports=opset, ir_version=9))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("accumulate", ["sequential", "fma", "exact", "float32"])
 @pytest.mark.parametrize("name", ["bfloat16", "posit8_es0", "fixed16_8"])
 def test_long_sums_are_compiled(

@@ -52,6 +52,7 @@ def test_weights_are_found_beside_products_of_an_unknown_size() -> None:
     assert [(p.name, p.fan_in) for p in found] == [("y.weight", 3)]
 
 
+@pytest.mark.thorough
 def test_a_row_and_a_curve_for_each_run(tmp_path: Path) -> None:
     spec, out = tiny_files(tmp_path) | {"epochs": 4}, tmp_path / "x.csv"
     rows = experiments.train(spec | {"seeds": [0, 1]}, out)
@@ -286,6 +287,7 @@ def test_adapters_bring_formats(tmp_path: Path) -> None:
         load_training(spec | {"adapters": ["none.py"]})
 
 
+@pytest.mark.thorough
 def test_runs_are_a_page_and_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, out = tiny_files(tmp_path), tmp_path / "x.csv"
     rows = experiments.train(spec | {"seeds": [0, 1], "formats": ["float32", "bfloat16"]}, out)

@@ -63,6 +63,7 @@ def updates(fmt: str, draws: int) -> tuple[Any, Any]:
     return found[0][0], found[1]
 
 
+@pytest.mark.thorough
 def test_weights_move_by_chance_as_far_as_by_rounding_never() -> None:
     """Steps that are too small for bfloat16 are taken by some draws; on average, as in float32."""
     wanted, moved = updates("bfloat16_stochastic", 400)

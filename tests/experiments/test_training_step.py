@@ -93,6 +93,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [
     pytest.param(n, marks=() if n in ("fp8", "random update") else pytest.mark.thorough)
     for n in FORMATS

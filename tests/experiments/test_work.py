@@ -95,7 +95,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return done
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", SPECS)
 def test_the_work_of_every_cell_is_what_is_done(case: str, counted: Counter[str]) -> None:
     spec = load_spec(PLAIN | SPECS[case])

@@ -62,6 +62,7 @@ def spec_of(folder: Path, **content: Any) -> Path:
     return folder / "spec.toml"
 
 
+@pytest.mark.thorough
 def test_functions_of_an_adapter_are_model_data_and_metric(adapter: Path) -> None:
     spec = spec_of(
         adapter.parent,
@@ -90,6 +91,7 @@ def test_functions_of_an_adapter_are_model_data_and_metric(adapter: Path) -> Non
     assert not before & after
 
 
+@pytest.mark.thorough
 def test_what_an_imported_adapter_registers_has_a_name(adapter: Path) -> None:
     spec = spec_of(
         adapter.parent, adapters=["mine.py"], models=["mine"], schemes=["float32"], metric="first"
@@ -153,6 +155,7 @@ def test_a_network_without_labels_is_judged_by_float32(tmp_path: Path) -> None:
     assert unnamed["top1_agreement"].equals(rows["top1_agreement"])
 
 
+@pytest.mark.thorough
 def test_a_sweep_of_several_data_sets_gives_each_network_its_own(tmp_path: Path) -> None:
     x = datasets.load("mnist1k").x
     np.savez(tmp_path / "few.npz", x=x[:20], y=np.zeros(20, int))

@@ -27,6 +27,7 @@ DOUBLE_FLOAT_ABI = 4
 """Of riscv64, in e_flags."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("triple", MACHINES)
 def test_object_files(tmp_path: Path, triple: str) -> None:
     compiler.export(dense(), f"llvm -mtriple={triple}", tmp_path / "x")
@@ -48,6 +49,7 @@ def test_names_of_one_machine_share_their_kernels(tmp_path: Path) -> None:
         assert b"net_run\0" in (tmp_path / str(k) / "net.o").read_bytes()
 
 
+@pytest.mark.thorough
 def test_webassembly(tmp_path: Path) -> None:
     target = Target.anywhere("llvm -mtriple=wasm32")
     assert (target.pointer_bytes, target.isa, target.runnable) == (4, "simd128", False)

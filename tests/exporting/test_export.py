@@ -53,6 +53,7 @@ def run_main(folder: Path, *inputs: Array, sizes: tuple[int, ...] = (), more: st
     return np.array(done.stdout.split(), np.float64)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["llvm", "c"])
 def test_a_folder_is_compiled_and_run_by_itself(tmp_path: Path, target: str) -> None:
     """Of a layer of any number of rows, in float32."""
@@ -64,6 +65,7 @@ def test_a_folder_is_compiled_and_run_by_itself(tmp_path: Path, target: str) -> 
     np.testing.assert_array_equal(got.astype(np.float32), built(rows(5)).reshape(-1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("target", "fmt"), [("llvm", "float32"), ("c", "posit8_es2")])
 def test_a_shared_library_loads_back(tmp_path: Path, target: str, fmt: str) -> None:
     mod = dense(fmt)
@@ -82,6 +84,7 @@ def test_a_shared_library_loads_back(tmp_path: Path, target: str, fmt: str) -> N
         exe.save(tmp_path / "again.exe")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["llvm", "c"])
 def test_weights_in_a_file_of_their_own(tmp_path: Path, target: str) -> None:
     done = compiler.export(
@@ -232,6 +235,7 @@ def test_force_leaves_nothing_of_an_earlier_export(tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} == {*done.files, *other.files, "mine.o"}
 
 
+@pytest.mark.thorough
 def test_force_writes_over_an_earlier_export(tmp_path: Path) -> None:
     """And the new one is loaded, though the old one still is, too."""
     first = compiler.export(dense(), "llvm", tmp_path / "x")
@@ -315,6 +319,7 @@ int main(void) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["c", "llvm"])
 def test_the_function_of_tables(tmp_path: Path, target: str) -> None:
     """Its parameters, and how many inputs, outputs and sizes there are, as the header says."""

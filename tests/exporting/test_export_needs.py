@@ -41,7 +41,7 @@ def layer() -> IRModule:
 
 
 @needs_compiler
-@pytest.mark.sampled(10)
+@pytest.mark.thorough
 @pytest.mark.parametrize("weights", ["inside", "file"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_bytes_at_the_border(tmp_path: Path, target: str, weights: str) -> None:

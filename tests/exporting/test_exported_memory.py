@@ -67,6 +67,7 @@ def guarded(make: Callable[..., Calls], *args: object, calls: int = 3, **how: ob
 
 
 # ---- shipped networks and a layer ----------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "fmt",
     [
@@ -95,6 +96,7 @@ def test_two_threads_write_nothing_in_common(tmp_path: Path, fmt: str) -> None:
     calls_of(tmp_path / "x", mod, "c", [x], {"N": 1}, ("-O2", THREADS)).run("exact", 2, 2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["c", "llvm"])
 def test_a_layer_between_pages(tmp_path: Path, target: str) -> None:
     """With its weights in a file, which lie between pages, too."""
@@ -150,6 +152,7 @@ def check_between_pages(folder: Path, drawn: Drawn, target: str) -> None:
     guarded(calls_of, folder, drawn.mod, target, drawn.inputs, drawn.dims, wanted=wanted)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fmt", FORMATS)
 @settings(max_examples=2)
 @given(data=st.data())

@@ -33,6 +33,7 @@ def softmax() -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.softmax", wide, axis=1))})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["c", "llvm"])
 def test_they_do_not_fit(tmp_path: Path, target: str) -> None:
     compiler.export(softmax(), target, tmp_path / "x", name="rows", forms=["source", "shared"]

@@ -59,6 +59,7 @@ def test_every_float16() -> None:
     np.testing.assert_array_equal(found, codes.view(np.float16).astype(np.float64))
 
 
+@pytest.mark.thorough
 def test_rounding_to_float16() -> None:
     """All neighbours, what lies in the middle of them, and a little beside."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)

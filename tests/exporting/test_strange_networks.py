@@ -147,7 +147,7 @@ def check(
         made.run(mode, 2, 2)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.thorough
 @pytest.mark.parametrize("fmt", ["float32", "posit8_es1"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("target", ["c", "llvm"])

@@ -89,6 +89,7 @@ def made(folder: Path) -> Path:
     return folder / "main"
 
 
+@pytest.mark.thorough
 def test_names_of_any_kind(tmp_path: Path) -> None:
     names = [*NAMES, *MORE]
     inputs = [np.full(2, k / 50, np.float32) for k in range(len(names))]
@@ -135,6 +136,7 @@ def every_kind() -> tuple[IRModule, list[Array]]:
     return IRModule({"main": b.finish(*outs)}), values
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["c", "llvm"])
 def test_inputs_and_outputs_of_every_kind(tmp_path: Path, target: str) -> None:
     mod, values = every_kind()

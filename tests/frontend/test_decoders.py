@@ -28,6 +28,7 @@ MORE = [("script", 17), ("script", 21), ("script", 23), ("graph", 23)]
 ALL = [*STYLES.items(), *(pytest.param(*case, marks=pytest.mark.thorough) for case in MORE)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("style", "opset"), ALL)
 def test_it_is_what_onnxruntime_computes(style: str, opset: int) -> None:
     proto = Decoder(style, opset).model()
@@ -91,6 +92,7 @@ def test_keys_and_values_are_found_in_every_style(style: str) -> None:
     assert found.count(("norm",)) == 2 * LAYERS + 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("style", STYLES)
 def test_step_by_step_gives_what_a_whole_sequence_gives(style: str) -> None:
     """Prefill, and then one token after another with the cache that came out."""

@@ -84,6 +84,7 @@ def embedded(segments: bool, mask: bool, given: bool, length: Any = 5) -> Any:
                    shapes=shapes, epsilon=1e-6)  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("segments", [False, True])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("given", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx_models import Case, Const, check
@@ -101,6 +102,7 @@ cuts_of_axes = st.lists(
 )
 
 
+@pytest.mark.thorough
 @few
 @given(cuts_of_axes, st.booleans())
 def test_slice(cuts: list[tuple[int, int, int, int]], negative_axes: bool) -> None:

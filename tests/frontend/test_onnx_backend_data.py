@@ -37,7 +37,7 @@ def read(path: Path) -> onnx.ModelProto:
         return version_converter.convert_version(proto, OLDEST_OPSET)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("folder", LAYERS, ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_layers_that_pytorch_exported(folder: Path) -> None:
     mod = from_onnx(read(folder / "model.onnx"))
@@ -52,6 +52,7 @@ def test_layers_that_pytorch_exported(folder: Path) -> None:
                 np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "path",
     [pytest.param(p, marks=() if p.stem in SMALL else pytest.mark.slow) for p in NETWORKS],

@@ -118,7 +118,7 @@ OPERATORS = {
 """Operators whose operands are computed, with several values of these."""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("open_sizes", [False, True])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_one_build_serves_every_value_of_an_operand(name: str, open_sizes: bool) -> None:
@@ -165,6 +165,7 @@ def test_every_way_to_write_a_node_has_names_of_its_own(name: str) -> None:
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "values", "said"),
     [

@@ -101,6 +101,7 @@ def all_ways(proto: onnx.ModelProto, arrays: dict[str, np.ndarray], **options: A
     assert_close(build(mod)(**arrays), run_onnxruntime(proto, arrays))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("trips", [0, 1, 5])
 @pytest.mark.parametrize("stop", [99.0, 2.0])
 def test_a_loop_whose_trip_count_is_an_input(trips: int, stop: float) -> None:
@@ -222,7 +223,7 @@ def test_steps_of_a_beam_search(seed: int) -> None:
     all_ways(beam_step(), {"table": table, "steps": np.array(6, np.int64)})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_a_recurrent_model(op: str, direction: str) -> None:

@@ -34,6 +34,7 @@ def both(proto: onnx.ModelProto, *args: Any) -> Any:
     return want
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("code", "dtype"),
     [

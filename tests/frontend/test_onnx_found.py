@@ -48,6 +48,7 @@ def test_compress(axis: int | None) -> None:
     same(proto, [{"x": x, "c": rng.random(length) < p} for p in (0.6, 0.0, 1.0)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("center", [0, 1])
 @pytest.mark.parametrize("threshold", [True, False])
 def test_non_maximum_suppression(center: int, threshold: bool) -> None:

@@ -31,6 +31,7 @@ def check(case: Case, wanted: Any) -> None:
         np.testing.assert_allclose(got, wanted, atol=2e-5 * max(1, np.abs(wanted).max()))
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 9), st.integers(1, 11), st.sampled_from([0, 1, -2]), st.booleans(),
@@ -49,6 +50,7 @@ def test_dft(size: int, length: int, axis: int, given_length: bool, kind: str) -
     check(Case("DFT", tuple(operands), {"inverse": int(kind == "inverse")}, 20), pairs(want))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", [7, 8, None, 5])
 def test_one_sided_dft_and_its_inverse(length: int | None) -> None:
     x = numbers(2, 8, 1)

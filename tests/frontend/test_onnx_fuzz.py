@@ -38,6 +38,7 @@ def judge(facts: dict[str, Any], count: int) -> None:
     assert facts["grown_kib"] << 10 < 4 * MEMORY
 
 
+@pytest.mark.thorough
 def test_300_broken_files_give_clean_errors(tmp_path: Path) -> None:
     judge(imports(300, 0, tmp_path), 300)
 
@@ -109,6 +110,7 @@ def test_operators_that_make_large_constants(op: str) -> None:
         fails(proto, ModelError, str(large), "memory_limit", memory_limit=1 << 20)
 
 
+@pytest.mark.thorough
 def test_loops_in_loops_are_not_written_out_for_ever() -> None:
     fails(_nested(trips=64), UnsupportedError, "steps")
 

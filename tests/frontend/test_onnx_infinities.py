@@ -71,6 +71,7 @@ def test_transposed_convolution_with_infinite_weights(stride: int, group: int, p
          group=group, pads=[pads] * 4, output_padding=more)  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("x", "w", "attrs"),
     [
@@ -108,6 +109,7 @@ PIXELS = [
 ]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("aligned", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
@@ -119,12 +121,14 @@ def test_grid_sample_of_infinite_pixels(mode: str, padding: str, aligned: int) -
     same("GridSample", x, grid, opset=20, mode=mode, padding_mode=padding, align_corners=aligned)
 
 
+@pytest.mark.thorough
 def test_deformed_convolution_of_infinite_pixels() -> None:
     offsets = np.random.default_rng(5).normal(size=(1, 8, 4, 4)).astype(np.float32) * 3
     x = np.abs(spoiled((1, 1, 5, 5), 0.1, 4))
     same("DeformConv", x, np.abs(normal(2, 1, 2, 2)), offsets)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["half_pixel", "asymmetric", "align_corners"])
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 def test_resize_of_infinite_pixels(mode: str, how: str) -> None:
@@ -133,6 +137,7 @@ def test_resize_of_infinite_pixels(mode: str, how: str) -> None:
          coordinate_transformation_mode=how)  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("pads", [0, 1])
 def test_pools_of_infinite_data(op: str, pads: int) -> None:
@@ -166,6 +171,7 @@ def scattered(x: Any, w: Any, shape: tuple[int, int], stride: int, auto: str) ->
     return whole
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("auto", ["NOTSET", "SAME_UPPER"])
 @pytest.mark.parametrize("shape", [(5, 6), (8, 7), (12, 11)])
 @pytest.mark.parametrize("stride", [1, 2])

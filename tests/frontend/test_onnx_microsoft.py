@@ -129,6 +129,7 @@ def proto_of(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return proto, {"x": x}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     proto, arrays = proto_of(name)
@@ -178,6 +179,7 @@ def test_other_operators_of_the_domain_are_refused_by_name() -> None:
         from_onnx(proto)
 
 
+@pytest.mark.thorough
 def test_a_network_that_onnxruntime_quantized(tmp_path: Path) -> None:
     """Its QOperator form of a residual network: QLinearConv, QLinearAdd, QLinearGlobalAveragePool
     and QGemm; the classes are the same."""

@@ -100,6 +100,7 @@ def test_a_past_of_nothing_in_batches_of_any_size(past: int) -> None:
             assert found[1] == before.sum() + x.sum()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize(
     "size", [(1, 2, 3, 4), (1, 1, 2, 2), (2, 1, 3, 2), (1, 1, 2, 3, 2)], ids=str
@@ -111,6 +112,7 @@ def test_affine_grids_of_one_image(size: tuple[int, ...], corners: int) -> None:
     same(model("AffineGrid", theta, {"size": size}, attrs), theta, 1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_logarithms_of_sums_that_cancel(dtype: Any) -> None:
     x = np.array([[3, 2, -3, 1, -3], [7, -3, -3, 0.5, -1], [-0.25, 0.5, 0, 0, 0]], dtype)
@@ -120,6 +122,7 @@ def test_logarithms_of_sums_that_cancel(dtype: Any) -> None:
 KINDS = ["float16", "float32", "float64", "bfloat16", "float8_e5m2", "float6_e3m2fn", "float8_e4m3"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 0, 0)], ids=["inside", "padded"])
 def test_the_largest_of_minus_infinities(kind: str, padding: tuple[int, ...]) -> None:

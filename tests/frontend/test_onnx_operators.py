@@ -16,20 +16,21 @@ from compiler.interpret.graph import evaluate
 CASES = every_case()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     c = CASES[name]
     check(c.model(), c.arrays)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [k for k, c in CASES.items() if c.dynamic and c.arrays])
 def test_operator_with_a_symbolic_dimension(name: str) -> None:
     c = CASES[name]
     check(c.model(symbolic=True), c.arrays)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_operator(name: str) -> None:
     c = CASES[name]

@@ -113,6 +113,7 @@ FUNCTIONS: dict[str, tuple[Function, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_functions_are_finite_and_near_over_the_whole_range(op: str, fmt: str) -> None:
@@ -151,6 +152,7 @@ REDUCTIONS: dict[str, Function] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fmt", [*FLOATS, "bfloat16", "float8_e5m2", "float8_e4m3fn"])
 @pytest.mark.parametrize("op", REDUCTIONS)
 def test_norms_and_logarithms_are_finite_and_near_over_the_whole_range(op: str, fmt: str) -> None:
@@ -197,6 +199,7 @@ def both(proto: onnx.ModelProto, *arrays: Any) -> Any:
     return got, want
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", REDUCTIONS)
 def test_norms_of_infinities_are_those_of_onnxruntime(op: str) -> None:
     got, want = both(model(op, ROWS, opset=13, axes=[1], keepdims=0), ROWS)
@@ -216,6 +219,7 @@ def test_rows_of_infinities_are_those_of_onnxruntime(op: str) -> None:
 SPECIAL = np.float32([INF, -INF, NAN, 0, -0.0, 1, -1, 1e-30, -1e-30, 3e38, -3e38, 100, -100])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "op",
     ["Softplus", "Mish", "Softsign", "Elu", "Selu", "Celu", "ThresholdedRelu", "Shrink", "Gelu",
@@ -244,6 +248,7 @@ NORMS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", NORMS)
 def test_float16_norms_of_large_numbers_are_near_those_of_float64(op: str) -> None:
     attrs, shape = NORMS[op]

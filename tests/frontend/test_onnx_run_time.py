@@ -74,6 +74,7 @@ def test_range_whose_delta_is_zero_is_refused_when_it_runs() -> None:
 
 
 # ---- Slice ---------------------------------------------------------------------------------------
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [1, 2, -1, -3])
 def test_slice_by_run_time_bounds(step: int) -> None:
     weights = {"axes": ints(1, -2), "steps": ints(step, 1)}
@@ -128,6 +129,7 @@ def test_expand_tile_and_constants_of_run_time_sizes() -> None:
     same(filled, [{"s": ints(*s)} for s in ((2, 3), (1, 1), (0, 4), (5, 0))])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_pad_by_run_time_widths(mode: str) -> None:
     proto = model([node("Pad", ["x", "p", "v"], ["y"], mode=mode)],
@@ -192,6 +194,7 @@ def test_a_reduction_of_nothing_is_refused() -> None:
 SHAPES = [(4, 6), (2, 12), (0, 2, -1), (3, -1), (0, -1), (24,), (-1,), (2, 3, 4), (0, 0), (1, -1)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("open_size", [False, True])
 def test_reshape_to_a_shape_that_is_computed(rank: int, open_size: bool) -> None:

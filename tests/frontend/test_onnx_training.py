@@ -14,6 +14,7 @@ from compiler.interpret.graph import evaluate
 TRUE = Const(np.asarray(True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(6, 3), (2, 3, 5), (2, 3, 4, 5)])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_batch_normalization_mixes_the_batch_into_its_statistics(

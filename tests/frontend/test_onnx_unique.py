@@ -36,6 +36,7 @@ def unique(x: Any, axis: int | None, in_order: bool) -> tuple[Any, ...]:
     return np.take(y, by, axis or 0), at[by], place[which], counts[by]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("shape", "axis", "dtype", "in_order"),
     [
@@ -67,6 +68,7 @@ def test_unique_of_wide_rows_is_refused() -> None:
         from_onnx(model("Unique", np.zeros((4, 100), np.float32), axis=0))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("size", "batch"), [(1, ()), (2, (3,)), (3, (2, 2)), (6, (3,))])
 def test_determinants(size: int, batch: tuple[int, ...]) -> None:
     rng = np.random.default_rng(size)

@@ -90,6 +90,7 @@ def test_text_models_in_integers() -> None:
     assert 0 < np.abs(got - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
 def test_an_operator_between_dense_layers(form: str) -> None:
     proto = inverse_of_scores()

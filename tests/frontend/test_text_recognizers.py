@@ -112,6 +112,7 @@ def code() -> dict[str, int]:
     return cache.statistics()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_recognizer_of_any_width_and_batch_equals_onnxruntime(threads: int) -> None:
     proto = recognizer()

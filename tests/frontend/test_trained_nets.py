@@ -34,6 +34,7 @@ def path_of(net: str) -> Path:
     return path
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("net", [*NETS, "efficientnet_lite0_bn_clean"])
 def test_evaluate_matches_onnxruntime(net: str) -> None:
     import onnx
@@ -56,6 +57,7 @@ def test_evaluate_matches_onnxruntime(net: str) -> None:
     assert not any("batch_norm" in op for op in cost(prepared).operators)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("net", NETS)
 def test_compiled_nets_match_onnxruntime(net: str) -> None:
     import onnx
@@ -87,6 +89,7 @@ def test_cost(net: str) -> None:
     assert found.parameter_bytes == 4 * parameters
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("net", NETS)
 def test_fixed_shape(net: str) -> None:
     path = path_of(net)

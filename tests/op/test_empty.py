@@ -71,7 +71,7 @@ def _fields(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, list | tuple) else (x,)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("run", FIRST, ids=label)
 def test_every_operator_runs_on_a_batch_of_nothing(run: tuple[Case, Any]) -> None:
     both_on_nothing(run)
@@ -109,6 +109,7 @@ def test_sums_of_nothing(name: str) -> None:
             np.testing.assert_array_equal(np.ravel(run(NONE)), np.float32(want))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["float32", "int8", "posit8_es1"])
 def test_networks_run_on_a_batch_of_nothing(kind: str) -> None:
     import datatypes

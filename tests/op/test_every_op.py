@@ -49,7 +49,7 @@ def test_every_op_is_documented() -> None:
     assert [n for n in checked_ops() if not all_ops()[n].doc] == []
 
 
-@pytest.mark.sampled(21)
+@pytest.mark.sampled(63)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 def test_reference_and_loops_and_compiled_code_agree(run: tuple[Case, Any]) -> None:
     case, which = run

@@ -39,7 +39,7 @@ def bits(a: Array) -> Array:
     return np.where(np.isnan(a), -1, a.view(f"int{8 * a.dtype.itemsize}").astype(np.int64))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", [*UNARY, *OTHERS, *TWO])
 def test_kernels_equal_references(name: str, dtype: str) -> None:
@@ -54,6 +54,7 @@ def test_kernels_equal_references(name: str, dtype: str) -> None:
         np.testing.assert_array_equal(bits(exe(*data)), want, target)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [f.name for f in UNARY.values() if f.enclose is not None])
 def test_functions_of_float16_are_correctly_rounded(name: str, target: str) -> None:

@@ -44,6 +44,7 @@ def weight_gradient(
     return mod, tuple(random.uniform(-1, 1, s).astype(dtype) for s in given)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_it_is_the_sum_of_products_under_each_tap(name: str) -> None:
     *_, inputs, outputs, stride = SHAPES[name]
@@ -61,6 +62,7 @@ def test_it_is_the_sum_of_products_under_each_tap(name: str) -> None:
     np.testing.assert_allclose(built, want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["sequential", pytest.param("exact", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", ["depthwise", "many outputs of few taps"])
 def test_in_formats_it_is_the_interpreters_bit_for_bit(name: str, mode: str) -> None:

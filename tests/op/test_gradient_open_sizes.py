@@ -85,6 +85,7 @@ CASES: list[tuple[str, list[Shape], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("op", "shapes", "attrs"), CASES)
 @pytest.mark.parametrize("sizes", [(5, 4), (8, 7)])
 def test_operators(

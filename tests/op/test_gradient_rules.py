@@ -89,6 +89,7 @@ def in_doubles(case: Case, which: Any) -> list[TensorType]:
     return types_of(case, tuple(F64 if d == F32 else d for d in case.operand_dtypes(which)))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("run", runs(), ids=label)
 def test_rules_agree_with_differences(run: Run) -> None:
     assert agrees(run, 2, 1)

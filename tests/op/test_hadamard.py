@@ -23,6 +23,7 @@ def module(shape: tuple[object, ...]) -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.hadamard", b.param("x", shape), name="y"))})
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.lists(st.integers(1, 5), max_size=3), st.integers(0, 9), st.integers(0, 1000))
 def test_it_is_the_product_with_the_matrix_and_its_own_inverse(
@@ -47,6 +48,7 @@ def hadamard_by_sylvester(n: int) -> Array:
     return (-1.0) ** np.bitwise_count(i[:, None] & i)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["posit8_es1", "bfloat16", "float8_e4m3fn"])
 def test_formats_round_every_sum(name: str) -> None:
     mod = datatypes.change_dtype(module((3, 8)), "float32", name)

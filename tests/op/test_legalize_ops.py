@@ -65,7 +65,7 @@ def sampled() -> list[Any]:
     return out
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("run", sampled())
 def test_every_operator_legalized_printed_and_read_back_gives_the_same_bits(run: Any) -> None:
     case, which = run

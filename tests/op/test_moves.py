@@ -35,6 +35,7 @@ def agree(op: str, x: Array, **attrs: Any) -> Array:
 bounds = st.integers(-8, 8)
 
 
+@pytest.mark.thorough
 @given(
     array_shapes(min_dims=1, max_dims=3, max_side=6),
     st.lists(st.tuples(bounds, bounds, st.sampled_from([-3, -2, -1, 1, 2, 3])), max_size=3),
@@ -67,6 +68,7 @@ def test_symbolic_slices_have_numpys_length(n: int, begin: int, end: int, step: 
     assert (length if isinstance(length, int) else length.value({N: n})) == want
 
 
+@pytest.mark.thorough
 @given(st.data(), array_shapes(max_dims=4, max_side=4))
 @settings(max_examples=60, deadline=None)
 def test_reshape_and_transpose(data: Any, shape: tuple[int, ...]) -> None:
@@ -84,7 +86,7 @@ def test_reshape_and_transpose(data: Any, shape: tuple[int, ...]) -> None:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
 @given(st.data())
 @settings(max_examples=40, deadline=None)
@@ -100,6 +102,7 @@ def test_pad_is_numpys(mode: str, data: Any) -> None:
     np.testing.assert_array_equal(agree("nn.pad", x, pad_width=tuple(widths), mode=mode), want)
 
 
+@pytest.mark.thorough
 @given(
     st.lists(small, min_size=1, max_size=4),
     st.integers(-2, 1),
@@ -118,6 +121,7 @@ def test_concatenate_undoes_split(sizes: list[int], axis: int, other: int) -> No
     np.testing.assert_array_equal(whole, x)
 
 
+@pytest.mark.thorough
 @given(
     array_shapes(min_dims=1, max_dims=3, max_side=4),
     arrays(np.int64, array_shapes(min_dims=0, max_dims=2, max_side=3), elements=st.integers(-4, 3)),
@@ -132,6 +136,7 @@ def test_take_is_numpys(shape: tuple[int, ...], indices: Array, data: Any) -> No
     np.testing.assert_array_equal(got, np.take(x, np.clip(indices, -size, size - 1), axis))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "bool", "float16", "int64"])
 @pytest.mark.parametrize(
     ("shape", "axes"),
@@ -168,7 +173,7 @@ def test_take_of_whole_rows(
     np.testing.assert_array_equal(got, np.take(x, indices, axis))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize(
     "coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]

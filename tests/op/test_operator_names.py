@@ -101,6 +101,7 @@ def unknown(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, str(first.value)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("package", ["compiler", "quantize", "datatypes", "experiments"])
 def test_no_list_of_operators(package: str) -> None:
     """What a pass does with an operator follows from facts that the operator states."""
@@ -108,6 +109,7 @@ def test_no_list_of_operators(package: str) -> None:
     assert not found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("package", ["compiler", "quantize", "datatypes", "experiments"])
 def test_names_are_registered(package: str) -> None:
     """A name with a typo would never match."""

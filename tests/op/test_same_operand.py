@@ -119,7 +119,7 @@ CASES_OF_PRODUCTS = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("case", CASES_OF_PRODUCTS, ids=lambda c: "-".join(map(str, c)))
 def test_products_of_a_value_with_itself(case: Any) -> None:
     name, attrs, shape, dtype, kind = case
@@ -134,7 +134,7 @@ def test_products_of_a_value_with_itself(case: Any) -> None:
         check(b, b.call(name, value, value, **attrs), *([] if kind == "constant" else [x]))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", ["nn.matmul", "nn.dense"])
 @pytest.mark.parametrize("then", ["add", "multiply", "maximum", "nn.matmul", "take"])
 @pytest.mark.parametrize("n", [16, 30])

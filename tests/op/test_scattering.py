@@ -95,6 +95,7 @@ def test_any_scattering_is_the_references(
     assert (np.signbit(got) == np.signbit(want))[whole].all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("accumulate", ADDED)
 @pytest.mark.parametrize("op", BOTH)
 def test_sums_in_every_mode_come_in_the_order_of_updates(op: str, accumulate: str) -> None:

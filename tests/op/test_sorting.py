@@ -29,7 +29,7 @@ def some_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) ->
     return x
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_first_in_order_are_those_of_a_stable_sort(dtype: str, largest: bool) -> None:
@@ -51,7 +51,7 @@ def boxes_of(rng: np.random.Generator, images: int, classes: int, n: int) -> tup
     return corners, scores.astype(np.float32)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [FLOAT32, TOY], ids=str)
 def test_suppression_leaves_what_overlaps_nothing_better(dtype: DType) -> None:
     rng, found = np.random.default_rng(1), 0

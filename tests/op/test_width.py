@@ -68,7 +68,7 @@ def dense(x: Array, w: Array, bias: Array | None, zero: int, mode: str) -> IRMod
     return IRModule({"main": b.finish(y)})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("mode", EVERY)
 def test_dense_accumulates_like_python_integers(mode: str) -> None:
     @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

@@ -150,6 +150,7 @@ def pools(draw: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
     return attrs, (draw(st.integers(1, 2)), draw(small), *size)
 
 
+@pytest.mark.thorough
 @given(pools(), st.sampled_from([FLOAT32, TOY]), seeds, st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_pooling_loops_equal_reference(

@@ -55,6 +55,7 @@ def test_networks_of_a_width_are_compiled_to_the_bits_of_the_interpreter(
     np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
 
 
+@pytest.mark.thorough
 def test_24_bits_hold_every_sum_and_10_bits_cost_accuracy() -> None:
     _, x, labels = images()
 
@@ -71,6 +72,7 @@ def test_24_bits_hold_every_sum_and_10_bits_cost_accuracy() -> None:
     assert clipped < usual - 0.02
 
 
+@pytest.mark.thorough
 def test_the_first_pattern_that_matches_decides_a_layer() -> None:
     config = QConfig(accumulate={"conv_1": "int12_saturate", "conv*": "int14_wrap"})
     mod = mixed_net()

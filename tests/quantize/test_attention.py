@@ -59,6 +59,7 @@ def products(mod: IRModule) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.thorough
 def test_every_product_of_attention_is_one_of_bytes() -> None:
     mod = attention()
     data = batches(mod)
@@ -89,6 +90,7 @@ def test_every_scheme(config: QConfig) -> None:
     assert compiler.build(q)(data[1]).tobytes() == compiler.evaluate(q, data[1]).tobytes()
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     st.tuples(*[st.integers(1, 9)] * 3),
@@ -136,6 +138,7 @@ def test_products_that_could_overflow_stay_float() -> None:
     assert reasons["k"] == ""  # programs assume that there are not so many: test_open_sums.py
 
 
+@pytest.mark.thorough
 def test_other_runtimes_agree(tmp_path: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
     mod = attention()

@@ -105,7 +105,7 @@ def test_the_analytic_shift_is_the_weights_error_times_the_mean_of_the_inputs() 
             assert params.shift[k] == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["resnet8", "dwsep"])
 def test_networks_gain(name: str) -> None:
     mod = net(name)
@@ -166,6 +166,7 @@ def test_instruments_see_one_pass_of_the_parts_after_the_other() -> None:
     assert not inside
 
 
+@pytest.mark.thorough
 @settings(max_examples=2, deadline=None)
 @given(module=networks(), seed=st.integers(0, 99))
 def test_parts_and_shared_programs_have_the_bits_of_whole_ones(module: IRModule, seed: int) -> None:

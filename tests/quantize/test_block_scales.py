@@ -28,6 +28,7 @@ from quantize.formats.storage import operand_bits
 
 
 # ---- scales that are powers of two ---------------------------------------------------------------
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("largest", "exponents"),  # of e4m3, whose largest number is 448 = 1.75 * 2^8
     [
@@ -51,7 +52,7 @@ def test_exponents_of_known_blocks(largest: float, exponents: tuple[int, ...]) -
         assert_same(got, mx(x, "float8_e4m3fn", 1, rounding=rounding))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounding", SCALE_ROUNDINGS)
 @pytest.mark.parametrize(
     "name",
@@ -236,6 +237,7 @@ def test_depthwise_blocks_take_the_bits_that_are_counted() -> None:
     assert operand_bits((64, 1, 3, 3), f) == 64 * (9 + 1) * 8
 
 
+@pytest.mark.thorough
 def test_plans_of_before_keep_their_blocks() -> None:
     """Without the entry `flat`, blocks run along the axis alone."""
     config = QConfig(weight_dtype="mxfp8_e4m3", activation_dtype="mxfp8_e4m3")

@@ -120,6 +120,7 @@ def test_batches_may_be_a_generator_of_dicts_or_one_array() -> None:
     assert plan == quantize.calibrate(net("mlp"), [x[:7], x[7:]], config)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["empirical", "analytic"])
 def test_plans_do_not_depend_on_threads(how: str) -> None:
     x = images()[0][:48]
@@ -188,6 +189,7 @@ def test_the_same_data_gives_the_same_plan() -> None:
     assert quantize.calibrate(mixed_net(), batches) == quantize.calibrate(mixed_net(), batches)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mlp", "resnet8"])
 def test_plans_survive_json(name: str, tmp_path: Path) -> None:
     plan = plan_of(name, QConfig(skip=("logits",)))

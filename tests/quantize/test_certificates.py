@@ -169,7 +169,7 @@ def transposed_ends(kernel: Array, stride: int, grid: Any) -> list[tuple[int, Ar
     return [(total, data) for total, _, data in (ordered[-1], ordered[0])]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_transposed_convolutions_reach_their_bounds(stride: int) -> None:
     """Of strides, too, where every position meets only some of the taps."""
@@ -263,6 +263,7 @@ def pooled(op: str, **attrs: Any) -> IRModule:
     return IRModule({"main": b.finish(b.call(op, x, input_zero_point=5, **attrs))})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("op", "attrs", "terms"),
     [

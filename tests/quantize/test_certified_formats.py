@@ -43,7 +43,7 @@ def test_sums_and_products_of_two_values_in_a_format() -> None:
     assert products.unit == -18
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("weights", "data"),
     [("posit8_es1", "posit8_es1"), ("int4", "float8_e5m2"), ("float8_e4m3fn", "float6_e3m2fn")],

@@ -41,6 +41,7 @@ def test_networks_at_the_certified_widths_have_the_same_bits(name: str) -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.thorough
 def test_the_width_that_data_need_loses_nothing_on_them_and_one_bit_less_does() -> None:
     plan, x = plan_of("mlp"), images()[0][:50]
     found = {c.node: c for c in quantize.certify(net("mlp"), plan, [x[:25], x[25:]])}

@@ -150,6 +150,7 @@ def dense_net(inputs: int) -> tuple[IRModule, Any]:
 GROUPS = {"weight_granularity": "group", "weight_group_size": 32}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "scheme",
     [

@@ -108,7 +108,7 @@ def name_of(fields: Mapping[str, Any]) -> str:
     return ",".join(f"{k}={v}" for k, v in fields.items()) or "default"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("fields", [*INTEGERS, *WEIGHTS], ids=name_of)
 def test_costs_of_integers_are_those_counted_again(fields: dict[str, Any]) -> None:
     check(mixed_net(), noise(4), QConfig(**{**FAST, **fields}))
@@ -146,13 +146,14 @@ def assert_consistent(variant: pipeline.Variant, again: Recount) -> None:
     assert energy.energy_uj == pytest.approx(operations * 1e-6 + again.traffic_bytes * 20e-6)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("scheme", FORMATS, ids=str)
 def test_rows_of_formats_are_consistent(scheme: tuple[str, dict[str, Any]]) -> None:
     retyped = pipeline.retype(prepare(sized("dwsep", 1)), schemes.parse(*scheme))
     assert_consistent(row_of(*scheme, net="dwsep"), of_graph(prepare(retyped)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("net", "name", "options"),
     [
@@ -197,6 +198,7 @@ def test_sizes_by_hand(fields: dict[str, Any], count: float) -> None:
     assert plan_cost(sized("mlp", 1), plan).parameter_bytes == count
 
 
+@pytest.mark.thorough
 @settings(max_examples=5)
 @given(networks(), configs(), st.integers(0, 2**32 - 1))
 def test_any_network_in_any_integers(mod: IRModule, config: QConfig, seed: int) -> None:

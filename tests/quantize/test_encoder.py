@@ -52,6 +52,7 @@ def test_what_stays_float_says_why() -> None:
     assert len(gelus) == LAYERS  # each of five operators
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fused", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_sentences_of_any_length(fused: bool) -> None:
     mod = compiler.from_onnx(encoder("length", fused))

@@ -57,7 +57,7 @@ def all_magnitudes(shape: tuple[int, ...], seed: int = 0) -> Array:
     return x
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "scale"), list(zip(FORMATS, itertools.cycle([0.0137, 2.0**-20, 1.0]), strict=False))
 )
@@ -76,6 +76,7 @@ def test_a_scaled_cast_takes_a_scale_for_each_channel() -> None:
     assert_same(got, scaled(x, s[:, None, None], "float8_e4m3fn"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", ["posit8_es2", "posit32_es2", "takum8", "fixed8_4", "lns8_3", "nf4"]
 )
@@ -92,6 +93,7 @@ def test_every_described_format_is_cast_as_its_codec_says(name: str) -> None:
     assert_same(got, datatypes.decode(name, codes).astype(np.float32) * s)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "shape", "axis"),
     [

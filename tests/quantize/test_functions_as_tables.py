@@ -88,7 +88,7 @@ def decisions(plan: Plan) -> list[str]:
 
 
 # ---- tables --------------------------------------------------------------------------------------
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("op", FUNCTIONS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_table_holds_the_function_of_every_integer(op: str, dtype: str) -> None:
@@ -110,7 +110,7 @@ def test_a_table_holds_the_function_of_every_integer(op: str, dtype: str) -> Non
         assert entries[q % 256] == want, (q, value)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("f", [swish, gelu, chosen])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_what_depends_on_one_value_becomes_one_table(f: Build, dtype: str) -> None:
@@ -153,6 +153,7 @@ def test_a_skipped_node_is_in_no_table() -> None:
     check_plan(mod, plan, data()[0])
 
 
+@pytest.mark.thorough
 def test_an_inner_value_that_integers_are_wanted_of_has_a_table_too() -> None:
     def both(b: FunctionBuilder, x: Atom) -> Atom:
         gate = b.call("sigmoid", x)
@@ -184,6 +185,7 @@ def test_plans_of_tables_are_saved_and_checked() -> None:
 
 
 # ---- products, differences, constants ------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.parametrize("batch", [2, Var("n")])
 def test_squeeze_and_excitation_stays_in_integers(batch: Any) -> None:
     mod = between(squeeze_excite, pooled=True, batch=batch)
@@ -196,6 +198,7 @@ def test_squeeze_and_excitation_stays_in_integers(batch: Any) -> None:
     assert metrics.sqnr_db(got, want) > 30
 
 
+@pytest.mark.thorough
 @settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(["add", "subtract", "multiply"]),
@@ -262,7 +265,7 @@ def test_other_runtimes_agree(tmp_path: Path) -> None:
     assert metrics.sqnr_db(ours, theirs) > 35
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("ends", [False, True])
 def test_rows_of_relus_fold_into_what_they_follow(count: int, ends: bool) -> None:

@@ -92,6 +92,7 @@ def test_any_product_is_tensorflow_lites(
     assert got.tolist() == [min(max(scaled(v, float(held)) + zero, 0), 255) for v in x]
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32), source=st.sampled_from(["int32", "uint8", "int8"]),
@@ -122,6 +123,7 @@ def test_multipliers_have_31_bits() -> None:
 sum_scales = st.floats(2.0**-20, 2.0**8)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     pairs=st.lists(
@@ -147,6 +149,7 @@ def test_sums_are_tensorflow_lites(
     assert summed_twice(terms, scales, left).tolist() == sums
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 6), min_size=2, max_size=3), ratio=sum_scales,
@@ -165,6 +168,7 @@ def test_averages_scale_their_sums(shape: list[int], ratio: float, dtype: str, s
     assert got.ravel().tolist() == [min(max(v, -128), 127) for v in want]
 
 
+@pytest.mark.thorough
 def test_sums_and_averages_on_every_instruction_set() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(-128, 128, (2, 16, 5, 7), dtype=np.int8), np.int8([[[[3]]]])
@@ -208,6 +212,7 @@ def test_a_fused_layer_is_tensorflow_lites() -> None:
         np.testing.assert_array_equal(got, compiler.evaluate(q, x))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_a_network_of_every_form_is_what_its_plan_says(dtype: str) -> None:
     config = QConfig(requantize="gemmlowp", activation_dtype=dtype)

@@ -29,7 +29,7 @@ QUICK = {("mlp", "qdq", True, "uint8"), ("resnet8", "qoperator", False, "int8"),
          ("resnet8", "qdq", False, "uint8"), ("dwsep", "qoperator", True, "uint8")}  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [QConfig(), QConfig(activation_dtype="int8")])
 @pytest.mark.parametrize("name", NETS)
 def test_exported_models_have_the_same_integers_in_onnxruntime(
@@ -63,7 +63,7 @@ def test_the_exported_transformer_agrees_in_onnxruntime(tmp_path: Path) -> None:
     assert abs(right[0] - right[1]) <= 0.2, right
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "form", "channels", "dtype"),
     [

@@ -63,6 +63,7 @@ def data(op: str) -> Array:
     return np.random.default_rng(1).integers(0, 255, shape, endpoint=True).astype(np.uint8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("channels", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("op", ["Conv", "MatMul"])

@@ -61,7 +61,7 @@ def cases(options: dict[str, dict[str, Any]]) -> list[Any]:
     ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "option"), cases(OPTIONS))
 def test_every_option_of_the_tool_gives_the_same_integers(
     name: str, option: str, tmp_path: Path
@@ -82,6 +82,7 @@ def test_every_option_of_the_tool_gives_the_same_integers(
     assert abs(right[0] - right[1]) <= 0.2, right
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "option"), cases(WIDE))
 def test_activations_of_16_bits_are_products_of_floats_a_step_apart(
     name: str, option: str, tmp_path: Path

@@ -43,6 +43,7 @@ def plan_of(mod: IRModule, x: np.ndarray, entries: dict[str, Any]) -> quantize.P
     return quantize.calibrate(mod, [x], QConfig(activation_dtype="float32", **entries))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "entries",
     [

@@ -47,6 +47,7 @@ def check(mod: IRModule, fit: Array, x: Array, fields: tuple[dict[str, Any], ...
     assert interval(first, first, 12) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("dtype", "helps"), [("int4", True), ("nvint4", True), ("nvfp4", False)])
 def test_rotation_helps_integers_and_hurts_nvfp4_where_channels_are_outliers(
     dtype: str, helps: bool

@@ -54,6 +54,7 @@ def integers(
     return rng.integers(low, low + spread, shape, endpoint=True).astype(dtype), rng
 
 
+@pytest.mark.thorough
 @SOME
 @DATA
 def test_every_axis_dtype_and_spread(
@@ -77,6 +78,7 @@ def test_every_axis_dtype_and_spread(
     assert np.abs(got - want).max() < 0.51
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [1, 2, 33_025, 33_026, MOST])
 def test_the_longest_rows_and_the_largest_constants_do_not_overflow(size: int) -> None:
     gain = np.full(1, (1 << 36) - 1, np.int64)
@@ -106,6 +108,7 @@ def test_the_longest_rows_and_the_largest_constants_do_not_overflow(size: int) -
                 assert [got[0, 0], got[0, -1]] == want
 
 
+@pytest.mark.thorough
 @SOME
 @DATA
 def test_root_mean_squares_are_about_the_zero_point(
@@ -183,7 +186,7 @@ def normalized(offset: bool, axis: int = -1, op: str = "nn.layer_norm") -> IRMod
     return IRModule({"main": b.finish(b.call("nn.dense", y, b.const(weights(4, 8)), name="last"))})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("axis", [-1, 1])
 @pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
@@ -302,6 +305,7 @@ def test_layer_norms_of_many_operators_are_quantized_as_one(tensorflow: bool) ->
     assert np.array_equal(a, b)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tensorflow", [False, True])
 def test_recovered_layer_norms_are_those_of_onnxruntime(tensorflow: bool) -> None:
     ort = pytest.importorskip("onnxruntime")

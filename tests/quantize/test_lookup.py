@@ -58,6 +58,7 @@ def test_every_integer_finds_its_entry(data: str, result: str) -> None:
         assert y == entries[int(q) % 256]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=3), st.sampled_from(BYTES), st.booleans())

@@ -63,6 +63,7 @@ def decibels(mod: IRModule, fit: Array, x: Array, config: QConfig) -> float:
 WEIGHTS = {"activation_dtype": "float32"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("scheme", "method"),
     [
@@ -112,6 +113,7 @@ def test_formats_keep_their_biases_unless_asked() -> None:
     assert not quantize.calibrate(mixed_net(), [noise(20)], config).shifts
 
 
+@pytest.mark.thorough
 def test_computing_in_a_format_adds_the_shift_too() -> None:
     config = QConfig(
         weight_dtype="posit8_es1", activation_dtype="posit8_es1", compute="native",
@@ -127,6 +129,7 @@ def test_computing_in_a_format_adds_the_shift_too() -> None:
     np.testing.assert_allclose(shifted - plain, np.tile(np.arange(10), (5, 1)), atol=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tokens", ["tensor", "token"])
 def test_products_on_integer_kernels_have_chosen_weights_and_shifted_biases(tokens: str) -> None:
     mod, data = outlier_net(factor=1)
@@ -158,6 +161,7 @@ def sensitive_net() -> tuple[IRModule, Array]:
     return IRModule({"main": b.finish(y)}), rng.normal(size=(40, 32)).astype(np.float32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "scheme",
     [

@@ -88,6 +88,7 @@ def test_a_node_alone_rounds_what_it_reads_and_its_weights() -> None:
     assert found["d1"].noise > 5 * max(found["d0"].noise, found["d2"].noise)
 
 
+@pytest.mark.thorough
 def test_sensitivities_of_every_kind_of_node() -> None:
     """Whatever comes before a node or after it."""
     mod, x = mixed_net(), noise(8)
@@ -142,6 +143,7 @@ def test_nothing_stays_float_where_nothing_fits_the_budget() -> None:
     assert plan.steps == ()
 
 
+@pytest.mark.thorough
 def test_weights_of_sensitive_nodes_get_more_bits() -> None:
     mod, x = net("resnet8"), images()[0][:32]
     few = QConfig(weight_bits=3, bias_correction="none")
@@ -203,6 +205,7 @@ def cancelling() -> tuple[IRModule, Array]:
     return IRModule({"main": b.finish(total)}), rng.normal(size=(64, 24)).astype(np.float32)
 
 
+@pytest.mark.thorough
 def test_what_makes_the_figure_worse_is_not_left_in_float() -> None:
     mod, x = cancelling()
     coarse = replace(COARSE, weight_bits=5)

@@ -56,6 +56,7 @@ def summed(fmt: Format, a: Array, b: Array, mode: str) -> int:
     return fmt.encode_exact(sum(products, Fraction(0))) if mode == "exact" else acc
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
@@ -117,6 +118,7 @@ def emulated(mod: IRModule, plan: Plan, x: Array) -> Array:
     return values[result]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "case"),
     [
@@ -154,6 +156,7 @@ def test_native_networks_are_as_accurate_as_their_sums_allow() -> None:
     assert agreement(native("posit8_es2", accumulate="exact")) >= 0.95
 
 
+@pytest.mark.thorough
 def test_the_results_of_native_sums_are_in_range() -> None:
     plan = plan_of("dwsep", native("float6_e3m2fn", accumulate="exact"))
     x = images()[0][:1]
@@ -172,6 +175,7 @@ def test_native_plans_need_one_scalar_format_on_both_sides() -> None:
         realize(net("mlp"), Plan.from_dict(data))
 
 
+@pytest.mark.thorough
 def test_native_sums_are_held_in_a_format_of_their_own() -> None:
     mod, x = sized("mlp", 4), images()[0][:4]
     plain = realize(mod, calibrate(mod, [x], native("float8_e4m3fn", accumulate="fma")))

@@ -68,7 +68,7 @@ def test_full_blocks_stay_blocks_and_filled_up_ones_do_not() -> None:
     assert shapes([first, second], [second]) == [plain, other]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["resnet8", "dwsep"])
 @pytest.mark.parametrize("how", ["minmax", "moving_average", "percentile", "kl", "mse", "sigma"])
 def test_plans_do_not_depend_on_the_order(

@@ -129,7 +129,7 @@ def test_kl_ignores_outliers_but_not_the_bulk() -> None:
 
 
 # ---- merging -------------------------------------------------------------------------------------
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @settings(max_examples=40, deadline=None)
 @given(parts=arrays, more=arrays)
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,6 +194,7 @@ def rounded_error(x: Array, config: QConfig, low: float, high: float) -> float:
     return float((((q - p.zero_point) * p.scale - x) ** 2).mean())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("bits", [3, 5, 8])

@@ -29,7 +29,7 @@ def run(path: Path, x: Array) -> list[Array]:
     return list(session.run(None, {session.get_inputs()[0].name: x}))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("config", [QConfig(), QConfig(activation_dtype="int8", activation_bits=6)])
 @pytest.mark.parametrize("name", ["mlp", "resnet8", "dwsep"])
 def test_onnxruntime_agrees_with_the_integer_graph(

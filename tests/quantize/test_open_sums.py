@@ -83,7 +83,7 @@ def _sums(plan: quantize.Plan, p: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("fields", "most"), [(INTEGERS, 33025), (INTEGERS | SITES, 65793)])
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 def test_more_than_an_accumulator_holds_are_refused_when_called(
     fields: dict[str, Any], most: int
 ) -> None:

@@ -94,7 +94,7 @@ def test_the_passes_are_those_of_a_build() -> None:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "scheme"), SAMPLE)
 def test_levels_and_zero_points_that_are_not_folded(name: str, scheme: str) -> None:
     without = [{"disabled_pass": ["FoldZeroPoint"]}, {"disabled_pass": ["AlterOpLayout"]}]

@@ -72,6 +72,7 @@ def test_one_name_for_all_nodes_is_for_those_with_weights() -> None:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tokens", [5, pytest.param(9, marks=pytest.mark.thorough)])
 def test_certified_products_have_the_same_bits_and_one_bit_less_has_not(tokens: int) -> None:
     mod = attention(tokens)

@@ -31,6 +31,7 @@ def test_quantize_gives_nan_a_value() -> None:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("bits", [2, 5, 8])
 def test_simulation_is_quantize_then_dequantize(dtype: str, bits: int) -> None:

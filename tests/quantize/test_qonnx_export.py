@@ -74,6 +74,7 @@ E4M3 = QConfig(
 MIXED = QConfig(weight_dtype="int4", activation_dtype="float8_e5m2", scales="power_of_two")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [INT8, INT4, SIGNED, E4M3, MIXED])
 @pytest.mark.parametrize("name", NAMES)
 def test_qonnx_computes_the_bits_of_the_plan(
@@ -90,7 +91,7 @@ def test_qonnx_computes_the_bits_of_the_plan(
         np.testing.assert_array_equal(executed(path, x, monkeypatch), want)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("config", [INT8, INT4, SIGNED, E4M3, MIXED])
 @pytest.mark.parametrize("name", ["mlp", "resnet8", "dwsep"])
 def test_what_is_written_is_imported_with_the_bits_of_the_plan(
@@ -141,7 +142,7 @@ def products() -> tuple[IRModule, Array]:
     return IRModule({"main": b.finish(out)}), rng.normal(size=(2, 6, 16)).astype(np.float32)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("config", [INT8, INT4, E4M3])
 @pytest.mark.parametrize("make", [branches, products])
 def test_networks_of_other_layers_have_the_bits_of_the_plan(

@@ -32,6 +32,7 @@ def op_names(mod: IRModule) -> list[str]:
     return [getattr(getattr(b.value, "op", None), "name", "") for b in mod.main.bindings]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NETS)
 def test_no_float_value_inside_the_integer_graph(name: str) -> None:
     q = quantize.realize(net(name), plan_of(name))
@@ -63,7 +64,7 @@ def test_compiled_equals_interpreted_bit_for_bit_on_200_images(name: str) -> Non
     np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_every_scheme_is_compiled_to_the_same_bits(rounding: str, dtype: str) -> None:
@@ -114,6 +115,7 @@ def test_a_value_is_quantized_once() -> None:
     assert len(quantized) == len({a.name for a in quantized if isinstance(a, Var)}) == 2
 
 
+@pytest.mark.thorough
 def test_without_boundary_the_interface_is_integers() -> None:
     mod, plan = net("resnet8"), plan_of("resnet8")
     q = quantize.realize(mod, plan, boundary=False)
@@ -226,6 +228,7 @@ def test_simulation_of_every_form() -> None:
 
 
 # ---- names ---------------------------------------------------------------------------------------
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETS)
 def test_a_plan_fits_the_model_at_any_batch_size_and_prepared(name: str) -> None:
     plan = plan_of(name)
@@ -238,6 +241,7 @@ def test_a_plan_fits_the_model_at_any_batch_size_and_prepared(name: str) -> None
         np.testing.assert_array_equal(compiler.evaluate(q, x), want)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "config",
     [
@@ -312,6 +316,7 @@ def test_chains_of_activations() -> None:
     assert np.abs(error).max() < 1e-3
 
 
+@pytest.mark.thorough
 def test_shifts_scale_by_powers_of_two_only() -> None:
     plan = plan_of("resnet8", QConfig(requantize="shift"))
     scales = [v.scale for v in plan.values.values()]

@@ -34,7 +34,7 @@ def test_no_code_is_shared_with_what_it_checks() -> None:
             assert f"quantize.{room}" not in file.read_text()
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "requantize"),
     [
@@ -50,7 +50,7 @@ def test_shipped_nets_are_bit_equal_at_every_node(name: str, requantize: str) ->
     assert sum(counts.values()) >= {"mlp": 2, "resnet8": 12, "dwsep": 10}[name]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("how", ["wrap", "saturate"])
 @pytest.mark.parametrize("bits", [16, 20, 24])
 def test_accumulators_are_bit_equal_at_every_node(bits: int, how: str) -> None:
@@ -75,6 +75,7 @@ def test_the_transformer_is_bit_equal_at_every_node(requantize: str) -> None:
     assert counts["integer"] + counts["accumulator"] >= 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "count",
     [4, pytest.param(15, marks=pytest.mark.thorough), pytest.param(200, marks=pytest.mark.slow)],

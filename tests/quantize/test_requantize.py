@@ -93,7 +93,7 @@ def border_scales(rounding: str) -> Array:
     return np.array([*powers, *near, *(2 ** rng.uniform(-22, 0.5, 8)), 1.5, 1.4999], held)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_requantize_at_every_border_on_every_instruction_set(rounding: str) -> None:
     scales = border_scales(rounding)

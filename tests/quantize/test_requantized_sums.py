@@ -148,6 +148,7 @@ def test_means_are_what_rational_arithmetic_says(
         assert q == min(max(value + 3, -128), 127)
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(ROUNDINGS), st.booleans(), st.sampled_from(["uint8", "int8"]),
@@ -176,6 +177,7 @@ def test_pools_are_means_of_their_windows(
         assert (got[:, :, 0, 0] == corner).all()
 
 
+@pytest.mark.thorough
 def test_what_fixed_point_cannot_hold_is_refused() -> None:
     x = np.zeros((1, 1 << 15), np.int16)
     for rounding in EXACT:
@@ -202,7 +204,7 @@ def averages() -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.dense", y, last))})
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_all_that_scales_integers_is_in_the_arithmetic_of_the_configuration(rounding: str) -> None:
     x = np.random.default_rng(1).normal(size=(1, 3, 9, 9)).astype(np.float32)

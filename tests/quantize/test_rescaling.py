@@ -99,6 +99,7 @@ def test_values_that_something_else_reads_are_not_equalized() -> None:
     assert equalizing(prepared(mod)) == {}
 
 
+@pytest.mark.thorough
 def test_equalization_brings_back_the_accuracy_that_uneven_channels_take() -> None:
     rng = np.random.default_rng(3)
     b = FunctionBuilder()
@@ -227,6 +228,7 @@ def test_smoothing_factors_are_those_of_the_paper() -> None:
     np.testing.assert_allclose(plan.factors["n1"].divisors, x**0.75 / w**0.25, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_smoothing_gains_decibels_where_activations_have_outliers() -> None:
     mod, batches = transformer(2)
     reference = compiler.build(mod)(batches[0])[0]
@@ -238,6 +240,7 @@ def test_smoothing_gains_decibels_where_activations_have_outliers() -> None:
 
 
 # ---- plans ---------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_a_plan_carries_the_factors_so_that_the_original_model_is_all_it_needs() -> None:
     mod, batches = transformer(1)
     config = QConfig(

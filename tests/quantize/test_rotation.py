@@ -170,6 +170,7 @@ def test_networks_without_such_norms_are_refused_by_the_command_line_too(
 
 
 # ---- plans ---------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "fields",
     [
@@ -247,6 +248,7 @@ def uneven_heads() -> IRModule:
     return mod.with_function("main", f.with_body([scaled(b) for b in f.bindings], f.results))
 
 
+@pytest.mark.thorough
 def test_heads_are_transformed_at_run_time_and_back() -> None:
     mod, x = uneven_heads(), texts(6, 1)
     plans = [
@@ -298,6 +300,7 @@ def test_rotated_plans_are_exported_and_compared(tmp_path: Path) -> None:
     assert {"rotation", "seed", "scales"} <= changed
 
 
+@pytest.mark.thorough
 def test_the_shipped_language_model_is_rotated_as_it_is_exported() -> None:
     mod = prepared(compiler.from_onnx(zoo.FOLDER / "stdlib_lm.onnx"))
     found = rotation_of(mod, 0)

@@ -36,6 +36,7 @@ def data(seed: int, shape: tuple[int, ...]) -> Array:
     return x.astype(np.float32)
 
 
+@pytest.mark.thorough
 @settings(max_examples=8)
 @given(st.integers(0, 10**6), st.sampled_from([(3, 5), (2, 1, 7), (4, 1), (2, 3, 17)]))
 def test_scales_of_rows_are_exactly_those_of_numpy(seed: int, shape: tuple[int, ...]) -> None:

@@ -121,7 +121,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("name", "case"), RUNS)
 @pytest.mark.parametrize("run", [in_numpy, compiled])
 def test_stored_formats_have_the_bits_of_an_ml_dtypes_emulation(

@@ -323,6 +323,7 @@ def test_nodes_may_have_formats_of_their_own() -> None:
         QConfig(overrides={"logits": {**fp8, "activation_dtype": "float32"}})
 
 
+@pytest.mark.thorough
 def test_nodes_may_compute_in_their_formats(tmp_path: Path) -> None:
     """Some with sums in their format, as they say; the others store it, with sums in float32."""
     own = {"weight_dtype": "posit8_es1", "activation_dtype": "posit8_es1", "compute": "native"}
@@ -345,6 +346,7 @@ def test_nodes_may_compute_in_their_formats(tmp_path: Path) -> None:
     assert a.noise != b.noise
 
 
+@pytest.mark.thorough
 def test_an_edited_plan_mixes_integers_and_formats() -> None:
     plan = plan_of("resnet8", QConfig(bias_correction="none"))
     name = next(k for k, n in plan.nodes.items() if n.op == "nn.dense")

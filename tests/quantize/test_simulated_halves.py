@@ -66,6 +66,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "dtype", "symmetric", "calibrate"), KINDS)
 def test_a_simulation_of_shifts_is_exact(
     name: str, dtype: str, symmetric: bool, calibrate: str

@@ -66,6 +66,7 @@ def test_a_product_of_activations_without_softmax_is_no_attention() -> None:
     assert sites(Graph(f)) == {"z": ("activation", "activation")}
 
 
+@pytest.mark.thorough
 def test_keys_of_their_own_format_change_nothing_else() -> None:
     config = QConfig(
         weight_dtype="float32", activation_dtype="float32", key_dtype="int4",
@@ -78,6 +79,7 @@ def test_keys_of_their_own_format_change_nothing_else() -> None:
     assert all(len(plan.formats[n][1].scales) == 4 for n in products)  # heads
 
 
+@pytest.mark.thorough
 def test_embeddings_logits_softmax_and_norms_are_sites() -> None:
     given = {
         "embedding_dtype": "nf4", "logit_dtype": "int8", "softmax_dtype": "bfloat16",
@@ -115,6 +117,7 @@ def dense(w: Array, bias: Array, rows: int = 5) -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.dense", x, b.const(w), b.const(bias), name="y"))})
 
 
+@pytest.mark.thorough
 @settings(max_examples=10)
 @given(
     st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 50), st.integers(2, 8),
@@ -275,6 +278,7 @@ def check(mod: IRModule, config: QConfig, x: Any, calibration: Any) -> None:
     assert plan_cost(mod, plan).parameter_bytes > 0
 
 
+@pytest.mark.thorough
 @settings(max_examples=3)
 @given(configs())
 def test_some_configurations_are_compiled_as_they_are_interpreted(config: QConfig) -> None:

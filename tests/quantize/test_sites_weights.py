@@ -125,6 +125,7 @@ INTEGER_NETWORKS = (("int8", "float32"), ("int8", "uint8"), ("int8", "int8"))
 PAIRS = [p for p in itertools.product(WEIGHTS, ACTIVATIONS) if p not in INTEGER_NETWORKS]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("weights", "activations"),
     [

@@ -36,6 +36,7 @@ def sums(mod: IRModule) -> dict[str, str]:
             and str(c.op) in ("nn.conv2d", "nn.dense", "nn.matmul")}  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mlp", "resnet8", pytest.param("dwsep", marks=pytest.mark.slow)])
 def test_16_bits_are_compiled_to_the_interpreters_bits_and_lose_almost_nothing(name: str) -> None:
     config = QConfig(activation_bits=16, weight_bits=16, bias_correction="none")
@@ -104,6 +105,7 @@ def attention(depth: int) -> IRModule:
     return IRModule({"main": b.finish(scores)})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("bits", "depth", "dtype"),
     [({"q": 16, "k": 8}, 4, "int32"), ({"q": 16, "k": 16}, 4, "int64"), ({}, 4, "int32"),
@@ -175,6 +177,7 @@ def test_other_instruction_sets_give_the_same_bits(target: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.thorough
 def test_averages_of_more_int16_than_an_int32_sums() -> None:
     b = FunctionBuilder()
     x = b.param("x", (1, 2, 300, 300), DType.parse("int16"))
@@ -232,6 +235,7 @@ def test_restricted_ranges_reach_the_integers_and_the_plan() -> None:
     np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
 
 
+@pytest.mark.thorough
 def test_exported_models_of_16_bits_run_elsewhere(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     config = QConfig(activation_bits=16, weight_bits=12, bias_correction="none")

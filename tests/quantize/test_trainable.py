@@ -111,6 +111,7 @@ def check_integers(mod: IRModule, plan: Plan, x: Array, seed: int, compiled: boo
     return compared
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
@@ -134,6 +135,7 @@ def test_compiled_integers_of_random_networks(mod: IRModule, config: QConfig, se
     check_integers(mod, plan, images_of(seed + 1), seed)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bits", [4, 8])
 def test_integers_of_branches(bits: int) -> None:
     config = QConfig(weight_bits=bits, activation_bits=bits, **PLAIN)

@@ -68,6 +68,7 @@ CUTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CUTS)
 def test_a_plan_of_open_sizes_holds_for_given_ones(case: str) -> None:
     cut = CUTS[case]

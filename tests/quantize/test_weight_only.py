@@ -47,6 +47,7 @@ def by_hand(weight: Array, group: int, bits: int) -> Array:
     return out.reshape(weight.shape).astype(np.float32)
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(
     st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 40),
@@ -157,6 +158,7 @@ def test_activation_aware_factors_keep_the_function_and_give_large_inputs_finer_
     assert decibels(mod, batches, fine) > 38
 
 
+@pytest.mark.thorough
 def test_aware_factors_help_integer_activations_too() -> None:
     config = QConfig(weight_bits=4, weight_calibrate="mse", bias_correction="none")
     found = mean_decibels(config, replace(config, activation_aware=True))

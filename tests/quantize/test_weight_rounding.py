@@ -103,6 +103,7 @@ def test_gptq_in_blocks_equals_gptq_in_one_piece(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_array_equal(blocks, gptq(task))
 
 
+@pytest.mark.thorough
 def test_adaround_comes_close_to_the_best_of_all_ways_to_round_up_or_down() -> None:
     found, best, nearest = 0.0, 0.0, 0.0
     for seed in range(12):
@@ -204,6 +205,7 @@ def test_a_walk_gives_the_values_of_the_network_and_forgets_what_is_not_read_aga
 
 
 # ---- plans ---------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["adaround", "gptq"])
 @pytest.mark.parametrize("name", [pytest.param("dwsep", marks=pytest.mark.slow), "mixed"])
 def test_networks_with_4_bit_weights_gain_decibels(name: str, method: str) -> None:
@@ -224,6 +226,7 @@ def _flat(results: Any) -> Array:
     return np.ravel(results[0] if isinstance(results, list) else results)
 
 
+@pytest.mark.thorough
 def test_a_plan_with_rounding_is_text_that_realizes_to_the_same_graph_every_time() -> None:
     config = replace(FOUR, weight_rounding="adaround", rounding_steps=100)
     batches = [noise(20, 3)]
@@ -284,6 +287,7 @@ def test_overrides_choose_the_method_of_a_layer() -> None:
     assert {k for k, w in plan.weights.items() if w.rounding} == {"c2"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", ["!", "AAAA", packed(np.ones(3))])
 def test_damaged_rounding_is_refused(damage: str) -> None:
     plan = quantize.calibrate(mixed_net(), [noise(20, 3)], replace(FOUR, weight_rounding="gptq"))

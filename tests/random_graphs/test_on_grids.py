@@ -40,6 +40,7 @@ def judge(outcome: Outcome, least: int) -> None:
     assert outcome.nodes >= least
 
 
+@pytest.mark.thorough
 def test_a_few_graphs(tmp_path: Path) -> None:
     start = first_seed(40_000)
     judge(compare_formats([start], 4, tmp_path), 2)

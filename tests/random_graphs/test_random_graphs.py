@@ -50,16 +50,19 @@ def test_every_operator_is_drawn() -> None:
     assert set(NOT_DRAWN) <= known
 
 
+@pytest.mark.thorough
 def test_nodes_against_onnxruntime(tmp_path: Path) -> None:
     start = first_seed(0)
     judge(compare_nodes(range(start, start + 40), 25, tmp_path, build=False), 900)
 
 
+@pytest.mark.thorough
 def test_compiled_nodes(tmp_path: Path) -> None:
     start = first_seed(1000)
     judge(compare_nodes(range(start, start + 3), 15, tmp_path), 30)
 
 
+@pytest.mark.thorough
 def test_graphs_in_formats(tmp_path: Path) -> None:
     start = first_seed(0)
     judge(compare_formats(range(start, start + 4), 7, tmp_path), 15)

@@ -73,6 +73,7 @@ def operands_used_later() -> Made:
     return n.done(n.b.call("add", y, a), n.conv(c, 32, 16))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "made", [branches, joins_of_joins_that_are_read_in_between, operands_used_later]
 )
@@ -131,6 +132,7 @@ def any_number_of_images() -> Made:
     return n.done(n.conv(n.join(n.conv(n.x, 16, 16), n.conv(n.x, 16, 16)), 32, 16))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "made",
     [

@@ -86,6 +86,7 @@ def test_same_addresses_share_a_graph() -> None:
     assert len(library.named("cuGraphLaunch")) >= 3
 
 
+@pytest.mark.thorough
 def test_numpy_takes_results_over() -> None:
     library, device, exe = machine()
     x = data(4)
@@ -164,6 +165,7 @@ class Foreign:
         return capsule
 
 
+@pytest.mark.thorough
 def test_what_others_have_there_is_taken_over() -> None:
     library, device, exe = machine(cpu=False)
     x = data(6)
@@ -285,6 +287,7 @@ def test_threads() -> None:
     assert not failed
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("method", ["allocate", "launch", "synchronize", "upload"])
 def test_faults_leave_nothing_behind(method: str) -> None:
     interpreter = FakeInterpreter()

@@ -192,7 +192,7 @@ def test_calls_of_threads_follow_each_other() -> None:
 
 
 # ---- faults --------------------------------------------------------------------------------------
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("after", range(3))
 @pytest.mark.parametrize("method", ["upload", "download", "launch", "copy", "zero", "synchronize"])
 def test_a_call_that_fails_leaves_nothing_behind(method: str, after: int) -> None:
@@ -215,6 +215,7 @@ def test_a_call_that_fails_leaves_nothing_behind(method: str, after: int) -> Non
     m.clear()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["begin_capture", "end_capture", "launch_graph"])
 def test_a_graph_that_fails_leaves_nothing_behind(method: str) -> None:
     m = Machine()
@@ -310,7 +311,7 @@ def _some_calls(m: Machine) -> None:
         right(m.load(), n)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.thorough
 @pytest.mark.parametrize("after", range(5))
 def test_every_allocation_may_fail(after: int) -> None:
     m = Machine()

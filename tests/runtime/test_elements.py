@@ -85,7 +85,7 @@ def same(got: Array, want: Array) -> None:
     assert got[~nan].tobytes() == want[~nan].tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", [*FORMATS, *NARROW])
 def test_all_codes_go_through_as_they_are(name: str, how: str, tmp_path: Path) -> None:

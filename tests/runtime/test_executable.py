@@ -43,6 +43,7 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> None:
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 def test_a_network_on_every_target_and_batch(target: str) -> None:
     try:
@@ -58,6 +59,7 @@ def test_a_network_on_every_target_and_batch(target: str) -> None:
         same(exe(x=x), exe({"x": x}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", [0, 2, 3])
 def test_optimization_levels_agree(level: int) -> None:
     mod = convnet()
@@ -70,6 +72,7 @@ def test_optimization_levels_agree(level: int) -> None:
     same(exe(x), compiler.evaluate(mod, x))
 
 
+@pytest.mark.thorough
 def test_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = convnet()
     x = normal(5, 3, 11, 9)

@@ -55,6 +55,7 @@ def test_few_rows_do_not_pay_for_a_copy() -> None:
     assert "_blocks" not in compiler.build(matmul((4, 2, 12), (4, 12, 49), False)).as_text()
 
 
+@pytest.mark.thorough
 def test_matmul_of_any_batch() -> None:
     n = Dim("n")
     exe = compiler.build(matmul((n, 9, 12), (n, 12, 20), True))

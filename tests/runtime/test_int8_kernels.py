@@ -93,7 +93,7 @@ def test_the_same_bits_on_every_instruction_set(count: int) -> None:
     assert np.mean(tensorized) >= 0.8
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(("groups", "width"), [(3, 20), (2, 16), (4, 6)])
 def test_grouped_convolutions_and_channel_shuffles_stay_in_blocks(
@@ -138,6 +138,7 @@ def test_grouped_convolutions_and_channel_shuffles_stay_in_blocks(
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_several_small_blocks_fill_a_vector(dtype: str) -> None:
     rng = np.random.default_rng(3)
@@ -190,7 +191,7 @@ def test_an_infinity_stays_in_its_group() -> None:
     assert not np.isfinite(got[:, 5:]).any()
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(
     ("width", "kernel", "stride"), [(7, 3, 1), (14, 5, 1), (15, 3, 2), (31, 3, 1), (58, 5, 1)]
@@ -222,7 +223,7 @@ def test_taps_in_the_padding_are_skipped(
         np.testing.assert_allclose(exe(data), want, rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("width", [4, 5, 6, 11])
 def test_neighbouring_vectors_are_clipped_and_stored_together(width: int) -> None:
     rng = np.random.default_rng(width)
@@ -243,7 +244,7 @@ def test_neighbouring_vectors_are_clipped_and_stored_together(width: int) -> Non
             assert (f"narrow.{width % 4}x16" in exe.as_text()) == (width % 4 > 0)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("channels", "kernel", "stride", "planes"),
     [(1, 3, 1, True), (1, 5, 2, True), (3, 3, 2, True), (3, 7, 2, True), (3, 5, 1, False)],
@@ -323,6 +324,7 @@ def test_pools_read_unpadded_data_and_agree_on_every_instruction_set(
         assert np.array_equal(exe(x), want), target
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [13, 15, 17, 29])
 def test_a_row_of_a_few_tiles_and_a_rest(width: int) -> None:
     """Few rows: threads share tiles of a row, of which the first and the last skip padding."""

@@ -152,6 +152,7 @@ def test_sizes_mean_the_same_after_they_were_kept(size: Index, n: int, m: int) -
 LOOPS = (Var("i", 4), Var("j", 6))
 
 
+@pytest.mark.thorough
 @given(indices(LOOPS), indices(LOOPS))
 def test_index_maps_mean_the_same_after_they_were_kept(a: Index, b: Index) -> None:
     order = IndexMap(LOOPS, (a, b))

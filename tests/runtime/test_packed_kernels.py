@@ -238,6 +238,7 @@ def integers(low: int, high: int, group: int) -> tuple[np.ndarray, np.ndarray]:
     return q, rng.random(len(q)).astype(np.float32)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("low", "high", "group", "zero", "bits"),
     [(-8, 8, 32, 0, 4), (-8, 8, 128, 0, 4), (-2, 2, 64, 0, 2), (-128, 128, 64, 0, 8),

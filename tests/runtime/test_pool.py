@@ -120,6 +120,7 @@ def test_concurrent_callers(loop: Loop) -> None:
     assert not wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the very case under test
 def test_fork_then_call_in_the_child(loop: Loop) -> None:
     """Also while another thread of the parent holds the pool."""

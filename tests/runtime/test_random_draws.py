@@ -43,6 +43,7 @@ def same(found: Any, wanted: Any) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("accumulate", ["sequential", "float32"])
 def test_compiled_is_interpreted(fmt: str, accumulate: str) -> None:
@@ -57,6 +58,7 @@ def test_compiled_is_interpreted(fmt: str, accumulate: str) -> None:
 RUN = {threads: compiler.build(network(FORMATS[0], rows=40), threads=threads) for threads in (1, 2)}
 
 
+@pytest.mark.thorough
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_any_draw_in_any_number_of_threads(draw: int) -> None:
     x = inputs(1, 40)

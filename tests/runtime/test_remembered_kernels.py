@@ -63,6 +63,7 @@ def test_a_nest_that_was_built_is_scheduled_once(fmt: str, scheduled: list[str])
     assert again.as_text() == plain.as_text()  # scheduled when that is asked for
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", ["vector", "table", "library"])
 def test_formats_sums_and_lowerings_are_told_apart(lowering: str) -> None:
     cases = [("posit8_es1", "sequential"), ("posit8_es1", "float32"), ("posit8_es2", "sequential"),

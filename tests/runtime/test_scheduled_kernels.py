@@ -9,7 +9,7 @@ QUICK = 8_000
 """Innermost iterations of a kernel that the scalar interpreter walks in a second or so."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
 @pytest.mark.parametrize(
     ("net", "size", "most"),

@@ -55,6 +55,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(sorted(VIEWS)), min_size=2, max_size=5), st.integers(1, 3))
 def test_views_of_one_array_are_told_apart(names: list[str], rows: int) -> None:

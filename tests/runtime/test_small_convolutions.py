@@ -92,6 +92,7 @@ def module(kind: str, c: dict[str, Any], rng: np.random.Generator) -> IRModule:
     return IRModule({"main": b.finish(y)})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [12, pytest.param(2000, marks=pytest.mark.slow)])
 def test_small_shapes(count: int) -> None:
     tried: list[int] = []
@@ -114,7 +115,7 @@ def test_small_shapes(count: int) -> None:
     assert len(tried) > count / 4
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("strides", [1, 2])
 @pytest.mark.parametrize("channels", [1, 2, 3])
 @pytest.mark.parametrize("width", [1, 2])
@@ -175,7 +176,7 @@ def check_imported(kind: str, rank: int, seed: int) -> None:
     check(compiler.from_onnx(model), numbers(rng, kind, shape), kind, (rank, seed))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", ["uint8", "float32", "posit8_es0"])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_imported(kind: str, rank: int) -> None:

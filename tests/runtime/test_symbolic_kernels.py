@@ -65,6 +65,7 @@ def test_lanes_go_along_axes_of_any_extent(
     assert_right(exe, mod, shapes)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("op", "shape", "attrs"),
     [
@@ -112,6 +113,7 @@ CONVOLUTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_tiles_of_convolutions_go_along_a_row_of_any_width(case: tuple[int, ...]) -> None:
     mod = convolution(*case)
@@ -121,7 +123,7 @@ def test_tiles_of_convolutions_go_along_a_row_of_any_width(case: tuple[int, ...]
     assert_right(exe, mod, [(1, case[0], 5, W)])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_int8_convolutions_of_any_width_equal_the_interpreter(

@@ -67,6 +67,7 @@ def test_products_of_computed_bytes_are_exact(
     assert compiler.build(mod)(x, w).tobytes() == compiler.evaluate(mod, x, w).tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtypes", [("uint8", "uint8"), ("int8", "int8"), ("uint8", "int8")])
 @pytest.mark.parametrize("k", [16, 49])
 def test_they_become_instructions_of_every_target(dtypes: tuple[str, str], k: int) -> None:

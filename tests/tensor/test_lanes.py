@@ -66,7 +66,7 @@ def attempts(exe: Executable) -> list[Attempt]:
     return [s for s in found if isinstance(s, Attempt)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scale", [0.1, 1.0], ids=["sure", "again"])
 def test_a_convolutional_net_gives_the_bits_of_the_library_lowering(
@@ -106,6 +106,7 @@ def test_convolutions_of_any_shape(
     check(net.module(), (rng.normal(size=(n, c, 5, 7)) * scale).astype(np.float32), target)
 
 
+@pytest.mark.thorough
 @settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 20), st.integers(1, 50), st.integers(1, 70), st.sampled_from([0.2, 3.0]),
@@ -141,6 +142,7 @@ def kernel_inputs(exe: Executable, x: Array) -> Array:
     return value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scale", [0.1, 3.0], ids=["sure", "again"])
 def test_the_interpreter_runs_the_printed_program(scale: float) -> None:
     rng = np.random.default_rng(1)
@@ -157,6 +159,7 @@ def test_an_attempt_is_printed_with_its_second_form() -> None:
         assert line in text
 
 
+@pytest.mark.thorough
 def test_only_tiles_with_doubtful_sums_are_computed_again() -> None:
     """With the second form taken out, the sure outputs stay and the doubtful tile's are lost."""
     weights = np.ones((16, 4))
@@ -190,6 +193,7 @@ def spread(m: int, k: int) -> Array:
     return x.astype(np.float32)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("target", [*TARGETS, "c"])
 @pytest.mark.parametrize("k", [61, 64])
 def test_long_sums_are_tried_in_parts(k: int, target: str) -> None:
@@ -210,6 +214,7 @@ def test_long_sums_of_any_shape(m: int, k: int, n: int, target: str) -> None:
     check(Net((m, k)).then("nn.dense", weights).module(), spread(m, k), target)
 
 
+@pytest.mark.thorough
 def test_only_parts_with_doubtful_terms_are_computed_again() -> None:
     """With its second form taken out, a tile lacks the terms of the part that was doubtful."""
     exe = built(dense(np.ones((16, 64)), m=2))
@@ -226,6 +231,7 @@ def test_only_parts_with_doubtful_terms_are_computed_again() -> None:
     assert (out == 0.75).all(), "16 of 64"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("odd", [np.inf, np.nan, -0.0], ids=str)
 def test_padding_contributes_nothing_whatever_the_weights(odd: float) -> None:
     weights = np.ones((16, 16, 3, 3))

@@ -58,6 +58,7 @@ def loops(f: PrimFunc, stage: str) -> list[list[str]]:
     ]
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=2),

@@ -49,6 +49,7 @@ def assembly(f: PrimFunc, triple: str, cpu: str, features: str = "") -> str:
     return "\n".join(text)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("intrinsic", "data", "triple", "cpu", "instruction"),
     [

@@ -31,6 +31,7 @@ SLOW = [("mnist_mlp", "posit16_es1"), ("mnist_dwsep", "float32"), ("mnist_dwsep"
 QUICK = [("mnist_mlp", "float32"), ("mnist_resnet8", "float32"), ("mnist_resnet8", "posit8_es0")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("network", "name"),
     [*QUICK, *(pytest.param(*run, marks=pytest.mark.slow) for run in SLOW)],

@@ -139,6 +139,7 @@ def in_sixteens(*_: Any) -> compiler.OpLayout:
     return compiler.OpLayout(16, 16)
 
 
+@pytest.mark.thorough
 def test_a_rule_of_primitives_schedules_a_convolution() -> None:
     mod = convolution(16, 32)
     compiler.register_alter_op_layout("nn.conv2d", in_sixteens)
@@ -188,6 +189,7 @@ def test_the_rule_registered_last_goes_first() -> None:
     assert order[:2] == ["second", "first"]
 
 
+@pytest.mark.thorough
 def test_an_instruction_that_does_not_fit_is_passed_over() -> None:
     compiler.register_intrinsic(DOT8)
     mod = convolution(12, 16)  # channels by fours, not by eights
@@ -201,6 +203,7 @@ def test_an_instruction_that_does_not_fit_is_passed_over() -> None:
     assert exe(x).tobytes() == compiler.evaluate(mod, x).tobytes()
 
 
+@pytest.mark.thorough
 def test_depthwise_windows_fill_up_to_the_steps() -> None:
     b = FunctionBuilder()
     x = b.param("x", (1, 16, 6, 7), "uint8")

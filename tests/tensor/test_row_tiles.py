@@ -64,6 +64,7 @@ def test_results_stay() -> None:
     check(Case(mask="where", batch=2).floats(), exact=False)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "case",
     [
@@ -103,6 +104,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("dtype", "accumulate"), FORMATS[:2])
 def test_formats_stay(dtype: str, accumulate: str) -> None:
     mod = Case(rows=9, mask="add").floats()

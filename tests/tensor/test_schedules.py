@@ -74,6 +74,7 @@ def conv(c: int, o: int, h: int, w: int, k: int, stride: int, data: str, cb: int
     return b.finish([out])
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 9), st.integers(1, 40), st.integers(1, 9), st.integers(1, 8), st.integers(1, 5),
@@ -205,7 +206,7 @@ def test_illegal_schedules_are_refused() -> None:
                      np.zeros((4, 6), np.float32)])  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fn", [f.name for f in UNARY.values() if f.single is not None])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 def test_functions_give_the_same_bits_everywhere(fn: str, target: str) -> None:

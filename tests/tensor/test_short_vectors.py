@@ -53,6 +53,7 @@ def rule_of(mod: IRModule, target: Target) -> tuple[Legalized, TileChoice]:
     return legal, rule
 
 
+@pytest.mark.thorough
 @settings(max_examples=12)
 @given(
     st.sampled_from(TARGETS),
@@ -67,6 +68,7 @@ def test_places_in_blocks_of_channels_are_constants(
     assert not DIVIDED.findall(text)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unrolled", [1, 2, 4, 8])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("kernel", [1, 3])
@@ -97,6 +99,7 @@ def test_a_body_with_taps_is_short(target: str, steps: int) -> None:
     assert rule_of(mod, Target.anywhere(target))[1].unrolled == steps
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_line_is_fetched_once(target: str) -> None:
     """Weights are walked in whole lines; there are no other vectors that a kernel loads."""

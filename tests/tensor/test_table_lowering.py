@@ -30,7 +30,7 @@ def agree(mod: IRModule, fmt: str, *xs: Array) -> compiler.Executable:
     return one
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_a_convolutional_net_gives_the_bits_of_the_library_lowering(fmt: str) -> None:
     rng = np.random.default_rng(0)
@@ -51,6 +51,7 @@ def test_a_convolutional_net_gives_the_bits_of_the_library_lowering(fmt: str) ->
     agree(mod, fmt, rng.normal(size=(1, 3, 9, 9)).astype(np.float32))
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 19), st.sampled_from(FORMATS))
 def test_dense_layers_of_any_shape(m: int, k: int, n: int, fmt: str) -> None:
@@ -71,7 +72,7 @@ def test_products_of_computed_operands() -> None:
     agree(mod, "posit8_es0", *xs)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("op", ["sum", "prod"])
 @pytest.mark.parametrize("extent", [1, 3, 8, 21])
 def test_reductions_to_one_axis(op: str, extent: int) -> None:

@@ -93,7 +93,7 @@ def scheduled(f: Function) -> tuple[Schedule, set[object]]:
     return untiled(legal.func), constants
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(60)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("net", NETS)
@@ -161,7 +161,7 @@ def test_a_choice_for_no_stage_is_refused() -> None:
         compile_kernel(legalize(f), target, {"nonsense": choices[0]})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("block", [4, 8, 16])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_programs import N, programs
@@ -64,6 +65,7 @@ def test_written_programs_read_back(f: PrimFunc) -> None:
     assert conventional(again) == conventional(f)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(programs(), st.data())
 def test_schedules_keep_what_written_programs_compute(f: PrimFunc, data: st.DataObject) -> None:

@@ -192,6 +192,7 @@ def test_what_rounds_at_random_stays() -> None:
     assert combined(mod) is mod
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["LSTM", "LSTM with peepholes", "RNN", "RNN, reversed", "GRU"])
 def test_inputs_of_all_steps_of_a_recurrent_layer_are_one_product(name: str) -> None:
     case, _ = CASES[name]
@@ -213,6 +214,7 @@ def _calls(mod: IRModule, name: str) -> int:
     return mod.astext().count(f"nn.{name}(")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("op", "gates", "mode"),
     [

@@ -101,7 +101,7 @@ def check(passes: list[Pass], plan: Plan, extra: int, tolerance: float) -> None:
             assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", EXACT)
 @settings(max_examples=25, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9))
@@ -109,6 +109,7 @@ def test_a_pass_keeps_every_bit(name: str, plan: Plan, extra: int) -> None:
     check([EXACT[name]()], plan, extra, 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ROUNDING)
 @settings(max_examples=25, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9))
@@ -118,6 +119,7 @@ def test_a_pass_that_folds_weights_keeps_results_but_for_rounding(
     check([ROUNDING[name]()], plan, extra, 1e-4)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9), order=st.permutations([*EXACT, *ROUNDING]))
 def test_passes_in_any_order_keep_results(plan: Plan, extra: int, order: list[str]) -> None:

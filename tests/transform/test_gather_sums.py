@@ -110,7 +110,7 @@ def left(f: Function) -> list[str]:
     return out
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", every_case())
 def test_no_node_keeps_a_sum_of_many_operators(name: str) -> None:
     case = every_case()[name]
@@ -145,6 +145,7 @@ def test_sums_that_importers_write_out_take_an_accumulation(name: str) -> None:
     assert error["exact"] == pytest.approx(error["float32"], rel=0.01)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["sequential", "float32"])
 def test_sums_of_captured_values_in_a_branch_are_gathered(mode: str) -> None:
     names = [f"x{k}" for k in range(20)]

@@ -168,6 +168,7 @@ def lists(name: str, count: int) -> None:
     agree(text, ["w", "xs"], vectors(count), vector())
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", QUICK)
 def test_lists(name: str) -> None:
     lists(name, 3)
@@ -249,6 +250,7 @@ def tree(rng: random.Random, depth: int) -> Datum:
     return Datum("Rose", ((vector(), np.asarray(rng.randint(1, 3))), Datum.listed(below)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [4, 5])
 def test_trees(seed: int) -> None:
     agree(TREE, ["w", "t"], tree(random.Random(seed), 2), vector())

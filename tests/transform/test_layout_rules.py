@@ -41,6 +41,7 @@ def network(inputs: int, outputs: int, dtype: str, bias: bool, shape: tuple[int,
     return IRModule({"main": b.finish(b.call("add", y, Constant.of(c)))})
 
 
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(
     inputs=st.sampled_from([3, 4, 8]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from random_programs import PLANS, Plan, inputs, outputs, program
 
@@ -13,6 +14,7 @@ from compiler.passes.nested import through_nested
 from compiler.transform import LegalizeOps
 
 
+@pytest.mark.thorough
 @settings(max_examples=6, deadline=None)
 @given(plan=PLANS)
 def test_random_programs_legalized_printed_and_read_back_compute_the_same(plan: Plan) -> None:

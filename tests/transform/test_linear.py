@@ -79,6 +79,7 @@ def test_a_quadratic_pass_would_be_seen() -> None:
     assert ratio > MOST
 
 
+@pytest.mark.thorough
 def test_long_chains_of_functions_are_no_recursion() -> None:
     mod = PROGRAMS["calls"](4000)
     out = Sequential([compiler.transform.Inline([f"f{k}" for k in range(100)])])(mod)

@@ -64,6 +64,7 @@ def retyped(case: Case, mode: str) -> IRModule:
     return datatypes.change_dtype(mod, "float32", "bfloat16", accumulate=mode)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("mode", ["sequential", "float32", "exact", "fma"])
 def test_nodes_whose_sums_are_reached_in_part_are_named(name: str, mode: str) -> None:

@@ -77,6 +77,7 @@ def left_as_written(mod: IRModule) -> IRModule:
         return prepare(mod)
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(SPELLINGS), st.integers(1, 3), st.data())
 def test_every_spelling_becomes_one_operator(spelling: str, rank: int, draw: st.DataObject) -> None:
     shape = tuple(draw.draw(st.integers(2, 5)) for _ in range(rank))
@@ -94,6 +95,7 @@ def test_every_spelling_becomes_one_operator(spelling: str, rank: int, draw: st.
     assert np.allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["posit8_es0", "bfloat16", "float8_e4m3fn", "fixed16_8"])
 def test_in_number_formats_torchs_spelling_keeps_every_bit(name: str) -> None:
     x = np.random.default_rng(1).normal(0.5, 1, (6, 12)).astype(np.float32)

@@ -154,6 +154,7 @@ def test_what_leaves_and_what_nobody_multiplies_stays() -> None:
     assert dtypes(SignBytes(INT8)(leaves)) == dtypes(leaves)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["mnist_dwsep", pytest.param("mnist_resnet8", marks=pytest.mark.thorough)]
 )

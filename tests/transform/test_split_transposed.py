@@ -124,7 +124,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "posit8_es1", "float8_e4m3fn exact"])
 def test_compiled(kind: Any, dtype: str) -> None:

@@ -109,6 +109,7 @@ def as_list(y: Any) -> list[Array]:
     return list(y) if isinstance(y, list) else [y]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("channels", [True, False])
 @pytest.mark.parametrize("activation", ["", "nn.relu", "clip"])
@@ -144,6 +145,7 @@ def test_products_of_two_activations() -> None:
     assert ops(check(q, q.quantized(y))) == ["nn.matmul", "qnn.requantize"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("zero", [0, 128, 77, 255])
 def test_unsigned_weights_with_any_zero_point(zero: int) -> None:
     """Minus 128 they fit int8; otherwise they are sums of tensors that do."""

@@ -71,6 +71,7 @@ def operators(mod: IRModule) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 @given(
     st.sampled_from(["dense", "conv"]),
     st.sampled_from(["uint8", "int8"]),
@@ -108,6 +109,7 @@ def test_it_is_for_targets_that_multiply_pairs() -> None:
     assert found == TARGETS
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("cpu", ["haswell", "x86-64-v2"])
 @given(

@@ -119,6 +119,7 @@ def test_bad_requests_are_refused() -> None:
 
 
 # ---- the command ---------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_the_command_prints_a_table_and_a_verdict(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ def exactly(fmt: Format, op: str, *columns: Array) -> Array:
     return np.array([rational.apply(fmt, op, *map(int, xs)) for xs in zip(*columns, strict=True)])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("name", SMALL)
 def test_integers_give_every_pair_of_a_small_format_as_fractions_do(name: str, op: str) -> None:
@@ -45,6 +45,7 @@ def test_integers_give_every_pair_of_a_small_format_as_fractions_do(name: str, o
     np.testing.assert_array_equal(integers.apply(fmt, op, a, b), exactly(fmt, op, a, b))
 
 
+@pytest.mark.thorough
 @given(formats, st.sampled_from(list(integers.OPERATIONS)), st.data())
 @settings(max_examples=60, deadline=None)
 def test_integers_give_what_fractions_do_in_any_format(name: str, op: str, data: Any) -> None:
@@ -79,7 +80,7 @@ def test_formats_too_wide_for_integers_are_refused() -> None:
     assert not Judge(get("posit32_es2")).integer
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(21)
 @pytest.mark.parametrize("op", [*ARITHMETIC, "Fma"])
 @pytest.mark.parametrize("name", ["posit32_es2", "takum24", "fixed32_16", "bfloat16"])
 def test_the_judge_of_any_width_gives_what_fractions_do(name: str, op: str) -> None:
@@ -137,7 +138,7 @@ def test_order_by_exact_values(name: str) -> None:
 
 
 # ---- samples -------------------------------------------------------------------------------------
-@pytest.mark.sampled(8)
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("name", ["posit16_es1", "bfloat16", "takum16", "fixed16_8"])
 def test_ties_lie_on_boundaries(name: str, op: str) -> None:
@@ -173,6 +174,7 @@ def test_most_boundaries_of_posits_have_a_tie_in_the_sample() -> None:
 
 
 # ---- peers ---------------------------------------------------------------------------------------
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("op", [*ARITHMETIC, "Fma", "LT", "LE", "EQ"])
 @pytest.mark.parametrize("name", ["posit8_es0", "posit8_es2", "posit16_es2", "posit11_es2"])
 def test_softposit_agrees_with_integers(name: str, op: str) -> None:
@@ -198,6 +200,7 @@ def test_a_known_error_of_softposit_is_one() -> None:
     assert list(peers.excluded(get("posit32_es2"))) == ["p32_mulAdd"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "float6_e3m2fn"])
 def test_ml_dtypes_agrees_with_integers(name: str) -> None:
     if importlib.util.find_spec("ml_dtypes") is None:

@@ -116,6 +116,7 @@ def test_nar_that_equals_nothing_is_caught(mutate: Any) -> None:
     assert wrong(pairs("LT")) == 255
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 def test_broken_arithmetic_is_caught_in_sums(op: str, mutate: Any) -> None:
     for mutant in (off_in_one_binade, nar_is_zero):
@@ -131,6 +132,7 @@ def test_broken_arithmetic_is_caught_in_what_is_made_of_it(fn: str, op: str, mut
     assert wrong(unary(fn)) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fn", [f.name for f in UNARY.values() if f.in_formats])
 def test_one_wrong_result_of_a_function_is_caught(fn: str, mutate: Any) -> None:
     assert wrong(unary(fn)) == 0
@@ -180,6 +182,7 @@ def test_one_wrong_result_and_mishandled_nar_are_caught_in_fused_multiply_adds(m
         assert all(row.wrong for row in fused_rows()), mutant
 
 
+@pytest.mark.thorough
 def test_wrong_casts_between_formats_are_caught(mutate: Any) -> None:
     def rows() -> dict[str, int]:
         codes, rng = np.arange(256, dtype=np.uint8), np.random.default_rng(0)
@@ -223,6 +226,7 @@ def test_a_broken_judge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.wrong == 255
 
 
+@pytest.mark.thorough
 def test_ties_that_go_to_the_odd_in_one_binade_of_sixteen_bits_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

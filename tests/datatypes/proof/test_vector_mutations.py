@@ -115,6 +115,7 @@ def test_a_deferred_form_that_is_sure_and_wrong_is_caught(op: str, change: Any) 
     assert wrong(convolution(0)) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", SUMS)
 def test_a_sure_form_that_loses_nan_is_caught_where_tiles_are_computed_again(
     op: str, change: Any
@@ -124,6 +125,7 @@ def test_a_sure_form_that_loses_nan_is_caught_where_tiles_are_computed_again(
     assert wrong(convolution(0)) > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
 def test_a_sure_form_that_is_wrong_in_one_binade_is_caught(op: str, change: Any) -> None:
     assert wrong(pairs(op)) == 0

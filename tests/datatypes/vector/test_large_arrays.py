@@ -13,7 +13,7 @@ from datatypes.formats import get
 from datatypes.vector import large_arrays
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_encoding_large_arrays(name: str) -> None:
     fmt, rng = get(name), np.random.default_rng(4)
@@ -32,6 +32,7 @@ def test_encoding_large_arrays(name: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_decoding_large_arrays(name: str, dtype: type) -> None:

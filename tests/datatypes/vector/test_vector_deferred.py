@@ -49,6 +49,7 @@ def check(
     return float((unsure & numbers).mean())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize("name", SHORT)
 def test_all_pairs_of_short_formats(name: str, op: str) -> None:
@@ -56,13 +57,14 @@ def test_all_pairs_of_short_formats(name: str, op: str) -> None:
     assert check(fmt, op, *all_pairs(fmt)) < 0.45
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize("name", [*MEDIUM, *WIDE])
 def test_pairs_of_longer_formats(name: str, op: str) -> None:
     check(get(name), op, *some_pairs(get(name), 50_000))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize("name", ["posit16_es1", "posit10_es1", "posit32_es2", "bfloat16"])
 def test_expressions_that_do_not_ask_for_the_bits_of_nan(name: str, op: str) -> None:
@@ -90,6 +92,7 @@ def test_many_pairs(name: str, op: str) -> None:
         check(get(name), op, *some_pairs(get(name), 1_000_000, seed))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FAST)
 def test_ordinary_numbers_are_sure(name: str) -> None:
     fmt, rng = get(name), np.random.default_rng(3)

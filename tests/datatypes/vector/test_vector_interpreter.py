@@ -21,7 +21,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("op", [*ARITHMETIC, "LT", "EQ"])
 @pytest.mark.parametrize("name", NAMES)

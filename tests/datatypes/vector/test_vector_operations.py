@@ -57,7 +57,7 @@ def codes_of(fmt: Format) -> Array:
     return some_pairs(fmt, 3000)[0]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", SHORT)
 def test_all_pairs_of_short_formats(name: str, op: str) -> None:
@@ -66,7 +66,7 @@ def test_all_pairs_of_short_formats(name: str, op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", [*MEDIUM, *WIDE])
 def test_pairs_of_longer_formats(name: str, op: str) -> None:
@@ -120,7 +120,7 @@ def test_wide_results_next_to_a_tie(op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_functions(name: str, fn: str) -> None:
@@ -136,6 +136,7 @@ def test_functions(name: str, fn: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_codes_and_lanes(name: str) -> None:
     fmt = get(name)
@@ -150,7 +151,7 @@ def test_codes_and_lanes(name: str) -> None:
     np.testing.assert_array_equal(encoder(name)(zeros), [0, fmt.zero(True)])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_conversions_into_a_format(name: str) -> None:
     fmt, rng = get(name), np.random.default_rng(4)
@@ -176,7 +177,7 @@ def test_conversions_into_a_format(name: str) -> None:
         np.testing.assert_array_equal(got, encode(fmt, exact), err_msg=str(source))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_conversions_out_of_a_format(name: str) -> None:
     fmt = get(name)
@@ -192,6 +193,7 @@ def test_conversions_out_of_a_format(name: str) -> None:
             np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", OLDER)
 @pytest.mark.parametrize("name", FEW)
 def test_older_targets(name: str, target: str) -> None:
@@ -207,6 +209,7 @@ def test_older_targets(name: str, target: str) -> None:
     np.testing.assert_array_equal(root, kernels.operate("sqrt", dtype_of(fmt), a))
 
 
+@pytest.mark.thorough
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_codes_of_any_family(data: Any) -> None:
