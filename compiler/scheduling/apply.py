@@ -261,6 +261,8 @@ def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches)
     it, one after another, there is time to fetch all of the next part, if the next cache holds
     it. Vectors that are shorter than a line of the cache take a load for every few products: theirs
     leave no time to fetch what will be used so late."""
+    if t.blocks == 3 and t.widths:
+        return 0  # three vectors for four outputs: their loads leave no room for fetches
     if t.lanes * nbytes < LINE:
         return AHEAD
     extents = [f.extent.range()[1] or 0 for f in path]

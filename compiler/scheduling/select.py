@@ -21,6 +21,8 @@ from compiler.scheduling.tile import (
     axes_of,
     channel_block,
     column_guard,
+    few_registers,
+    four_pixels,
     guards,
     has_select,
     is_product,
@@ -29,6 +31,7 @@ from compiler.scheduling.tile import (
     reads_of,
     registers,
     step_of_channels,
+    threes,
     tileable_axis,
 )
 from compiler.scheduling.turned_sums import row_axis, side_of_square
@@ -126,10 +129,11 @@ def _tile_for(
         (a for a in axes if a.index != lane.index and a.constant and not a.other and a.extent), None
     )
     several = registers(target) >= 4  # fewer are better spent on neighbouring outputs
-    if several and (lane.extent or 1) >= 2 * lanes:
+    vectors = (lane.extent or 1) // lanes
+    if several and vectors >= 2:
         blocks = 2
     elif several and partner is not None and (partner.extent or 1) >= 2:
-        block, blocks = partner.index, 2
+        block, blocks, vectors = partner.index, 2, partner.extent or 1
     if dot is not None and window is not None:
         # Few channels that lie apart: the taps of a row are multiplied together.
         taps, stride, _ = window
@@ -138,6 +142,13 @@ def _tile_for(
         tile = Tile(lane.index, lanes, block, blocks, (), weight.buffer, 0, dot, skew)
         return over_windows(tile, x, registers(target) // blocks)
     spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
+    taps = sum(v.extent != 1 for v in reduction) > 1
+    if blocks == 2 and dot is None and not run_time:
+        few = few_registers(store.buffer.dtype, target)
+        if few and spatial and threes(vectors, taps) and (four := four_pixels(pixels)):
+            blocks, spatial = 3, four
+        elif few and not spatial and vectors >= 4:
+            blocks = 4  # two sums alone wait for each other
     step = step_of_channels(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
     tile = replace(tile, run_time=() if skipping else run_time)

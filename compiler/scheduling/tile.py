@@ -12,6 +12,7 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import BinOp, Buffer, Load, Select, index_condition, walk
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import For, Stmt, Store, accesses, range_of
+from compiler.types.dtypes import FLOAT32, FLOAT64, DType
 
 RUN_TIME = 8
 """Neighbouring outputs along an axis of any extent."""
@@ -156,6 +157,36 @@ def spatial_tile(axes: list[Axis], most: int) -> tuple[tuple[int, int], ...]:
         y = known[-2]
         return ((y.index, best_width(y.extent or 1, most // width)), (x.index, width))
     return ((x.index, width),)
+
+
+def few_registers(dtype: DType, target: Target) -> bool:
+    """Whether a tile of floats has the 16 registers of AVX2, where a fused multiply-add needs no
+    other for its product."""
+    sixteen = target.vector_registers == 16 and target.vector_bytes == 32
+    return sixteen and target.fma and dtype in (FLOAT32, FLOAT64)
+
+
+def threes(vectors: int, taps: bool) -> bool:
+    """Whether a tile of few registers has three vectors by four outputs rather than two by six:
+    seven loads for twelve products, and not eight, and an odd number of vectors leaves none over.
+    Windows of several taps, whose body is longer, gain by the latter only."""
+    return vectors in (3, 5) or (vectors > 5 and not taps)
+
+
+def four_pixels(axes: list[Axis]) -> tuple[tuple[int, int], ...]:
+    """Widths along the last one or two axes, four outputs together, that need the fewest tiles;
+    () where there are none."""
+    known = [a for a in axes if a.extent is not None]
+    if not known or any(a.extent is None for a in axes[-2:]):
+        return ()
+    x, *more = (known[-1], *known[-2:-1])
+    rows = more[0].extent or 1 if more else 1
+    shapes = [(1, 4), (2, 2), (4, 1)] if more else [(1, 4)]
+    shapes = [(h, w) for h, w in shapes if h <= rows and w <= (x.extent or 1)]
+    if not shapes:
+        return ()
+    h, w = min(shapes, key=lambda s: -(-rows // s[0]) * -(-(x.extent or 1) // s[1]))
+    return tuple((a.index, n) for a, n in [*((a, h) for a in more), (x, w)] if n > 1)
 
 
 def pixel_tile(

@@ -119,7 +119,7 @@ def test_what_is_no_choice_is_refused() -> None:
 def test_a_tile_says_how_its_operands_are_walked(change: dict[str, Any], fits: bool) -> None:
     b = FunctionBuilder()
     weight = b.const(RNG.normal(size=(96, 64)).astype(np.float32))
-    mod = IRModule({"main": b.finish(b.call("nn.dense", b.param("x", (70, 64)), weight))})
+    mod = IRModule({"main": b.finish(b.call("nn.dense", b.param("x", (72, 64)), weight))})
     ((f, space),) = kernels(mod)
     ((stage, of_tiles),) = space.stages.items()
     assert isinstance(of_tiles, TileSpace)

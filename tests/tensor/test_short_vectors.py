@@ -104,11 +104,42 @@ def test_a_body_with_taps_is_short(target: str, steps: int) -> None:
 def test_a_line_is_fetched_once(target: str) -> None:
     """Weights are walked in whole lines; there are no other vectors that a kernel loads."""
     t = Target.anywhere(target)
-    text = source(t, 128, 128, 1)
+    text = source(t, 512, 32, 1)
     fetched = re.findall(r"call void @llvm.prefetch", text)
     loaded = re.findall(rf"load <{t.vector_bytes // 4} x float>", text)
     assert fetched
     assert len(fetched) * LINE == len(loaded) * t.vector_bytes
+
+
+@pytest.mark.parametrize(
+    ("outputs", "size", "kernel", "tile"),
+    [
+        (24, 16, 1, (3, ((3, 4),))),  # three vectors by four outputs fill the registers
+        (24, 14, 1, (3, ((2, 2), (3, 2)))),  # of rows that four outputs do not divide
+        (24, 16, 3, (3, ((3, 4),))),
+        (40, 16, 3, (3, ((3, 4),))),
+        (56, 18, 3, (2, ((3, 6),))),  # windows of taps, where two vectors leave none over
+        (56, 18, 1, (3, ((2, 2), (3, 2)))),
+        (32, 18, 1, (2, ((3, 6),))),  # four vectors are twice two
+        (128, 1, 1, (4, ())),  # more sums where there is one output: they do not wait
+        (24, 1, 1, (2, ())),
+        (24, 3, 1, (3, ((2, 2), (3, 2)))),
+    ],
+)
+def test_tiles_fill_16_registers(
+    outputs: int, size: int, kernel: int, tile: tuple[int, tuple[tuple[int, int], ...]]
+) -> None:
+    """With fused multiply-adds; and their weights are not fetched ahead, for want of room."""
+    target = Target.anywhere("llvm -mcpu=haswell")
+    mod = convolution("float32", 128, outputs, size, kernel)
+    legal, rule = rule_of(mod, target)
+    assert (rule.blocks, rule.widths) == tile
+    if rule.blocks == 3:
+        assert not dict(KernelSource(legal, target, None).scheduled().func.prefetch)
+    for other in ("llvm -mcpu=x86-64-v2", "llvm -mcpu=skylake-avx512"):
+        assert rule_of(mod, Target.anywhere(other))[1].blocks <= 2
+    formats = change_dtype(mod, "float32", "bfloat16")
+    assert rule_of(formats, target)[1].blocks <= 2
 
 
 def test_short_vectors_are_not_fetched_far_ahead() -> None:
