@@ -143,8 +143,9 @@ def _tile_for(
         return over_windows(tile, x, registers(target) // blocks)
     spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
     taps = sum(v.extent != 1 for v in reduction) > 1
+    dtype = store.buffer.dtype
     if blocks == 2 and dot is None and not run_time:
-        few = few_registers(store.buffer.dtype, target)
+        few = few_registers(dtype, target)
         if few and spatial and threes(vectors, taps) and (four := four_pixels(pixels)):
             blocks, spatial = 3, four
         elif few and not spatial and vectors >= 4:
@@ -167,7 +168,9 @@ def _tile_for(
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
     # accumulators or several blocks of channels, and for short vectors, which are many loads.
     if dot is None:
-        return replace(tile, unrolled=2 if by_blocks and not target.architecture.unrolled else 1)
+        if not by_blocks or target.architecture.unrolled:
+            return replace(tile, unrolled=1)
+        return replace(tile, unrolled=by_blocks if few_registers(dtype, target) else 2)
     if registers(target) < 8:
         return replace(tile, unrolled=max(1, step // dot.steps))  # a loop's end costs as much
     few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
