@@ -17,6 +17,7 @@ from dataclasses import replace
 from compiler.scheduling import Schedule
 from compiler.scheduling.dot_tile import along_data, dot_product_for, over_windows, window_of
 from compiler.scheduling.tile import (
+    Axis,
     Tile,
     axes_of,
     channel_block,
@@ -50,6 +51,7 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Load, loads, walk
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import For, Store, stores
+from compiler.types.dtypes import DType
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -82,6 +84,30 @@ def _narrowing(reader: Store, target: Target) -> tuple[Intrinsic, ...]:
     """The target's instructions that store what `reader` stores, several vectors at a time."""
     every = (i for i in for_target(target) if list(i.loops) == ["p", "o"])
     return tuple(i for i in every if i.computes(reader.value))
+
+
+Widths = tuple[tuple[int, int], ...]
+
+
+def _accumulators(
+    blocks: int, vectors: int, taps: bool, pixels: list[Axis], dtype: DType, target: Target
+) -> tuple[int, Widths, Widths]:
+    """A tile's sums: vectors, by neighbouring outputs along axes of known extents, or along one of
+    an extent that is known at run time.
+
+    Args:
+        blocks: one or two vectors, of so many `vectors` that there are.
+        taps: whether each is a sum over several taps of a window.
+        pixels: the axes of neighbouring outputs.
+        dtype, target: of the sums.
+    """
+    spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
+    if blocks < 2 or run_time or not few_registers(dtype, target):
+        return blocks, spatial, run_time
+    if not spatial:
+        return (4 if vectors >= 4 else blocks), (), ()  # two alone wait for each other
+    four = four_pixels(pixels) if threes(vectors, taps) else ()
+    return (3, four, ()) if four else (blocks, spatial, ())
 
 
 def _tile_for(
@@ -141,15 +167,8 @@ def _tile_for(
         skew = (1, stride, -(-taps // dot.steps) * dot.steps)
         tile = Tile(lane.index, lanes, block, blocks, (), weight.buffer, 0, dot, skew)
         return over_windows(tile, x, registers(target) // blocks)
-    spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
-    taps = sum(v.extent != 1 for v in reduction) > 1
-    dtype = store.buffer.dtype
-    if blocks == 2 and dot is None and not run_time:
-        few = few_registers(dtype, target)
-        if few and spatial and threes(vectors, taps) and (four := four_pixels(pixels)):
-            blocks, spatial = 3, four
-        elif few and not spatial and vectors >= 4:
-            blocks = 4  # two sums alone wait for each other
+    dtype, taps = store.buffer.dtype, sum(v.extent != 1 for v in reduction) > 1
+    blocks, spatial, run_time = _accumulators(blocks, vectors, taps, pixels, dtype, target)
     step = step_of_channels(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
     tile = replace(tile, run_time=() if skipping else run_time)
