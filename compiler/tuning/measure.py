@@ -64,8 +64,8 @@ BATCH = 3
 """Rounds whose medians give one ratio."""
 LEAST, MOST = 3, 16
 """Batches of a comparison."""
-PLAIN = 1.15
-"""One batch is enough for what takes so many times as long."""
+PLAIN = (1.15, 1.05)
+"""One batch, or two, are enough for what takes so many times as long in each."""
 NARROW = 0.01
 """Half the width of an interval that need not become narrower."""
 LIMIT_S = 2.0
@@ -102,7 +102,7 @@ def compared(turns: Turns, limit_s: float = LIMIT_S) -> Comparison:
         mean, n = statistics.fmean(logs), len(logs)
         half = _T[n - 2] * statistics.stdev(logs) / math.sqrt(n) if n > 1 else 0.0
         late = time.perf_counter() - start > limit_s and n > 1
-        plain = n == 1 and mean > math.log(PLAIN)
+        plain = n <= len(PLAIN) and min(logs) > math.log(PLAIN[n - 1])
         if late or plain or n == MOST or (n >= LEAST and (half < abs(mean) or half < NARROW)):
             break
     times = statistics.median(first), statistics.median(second)

@@ -71,6 +71,11 @@ def test_long_kernels_are_timed_by_the_threads_clock(monkeypatch: pytest.MonkeyP
         assert short.cold_ms() > 0
         clocks.append(short._around.which)
     assert clocks == [kernel_run.MONOTONIC, kernel_run.THREAD]
+    assert short._cold_calls == kernel_run.FEW_CALLS
+    monkeypatch.setattr(kernel_run, "LONGER_NS", 0)
+    longer = KernelRun(kernel, HOST, inputs, cold=True)
+    assert longer.cold_ms() > 0
+    assert longer._cold_calls == 1
 
 
 @linux
