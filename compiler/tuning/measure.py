@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
@@ -26,15 +27,17 @@ SAMPLE_NS = 150_000
 def in_turns(
     first: Callable[[int], object], second: Callable[[int], object], rounds: int
 ) -> tuple[float, float]:
-    """Median milliseconds of two functions of a number of repetitions, timed in turns after one
-    call of each; of this thread's time on the processor, where the system tells that: what other
-    processes take is not counted. Chance says who begins a round: what they leave behind in the
-    caches, in a rhythm near to that of the rounds, one of the two would bear alone. Kernels that
-    find cold caches in their network are timed so."""
-    first(1)
-    start = thread_time()
-    second(1)
-    repeat = max(1, SAMPLE_NS // max(1, thread_time() - start))
+    """Median milliseconds of two functions of a number of repetitions, timed in turns; of this
+    thread's time on the processor, where the system tells that: what other processes take is not
+    counted. Each is called once before, unless it is a kernel that finds cold caches in its
+    network: that is timed so. Chance says who begins a round: what they leave behind in the caches,
+    in a rhythm near to that of the rounds, one of the two would bear alone."""
+    repeat = 1
+    if not _cold(first):
+        first(1)
+        start = thread_time()
+        second(1)
+        repeat = max(1, SAMPLE_NS // max(1, thread_time() - start))
     times: tuple[list[float], list[float]] = ([], [])
     calls = [_milliseconds(call, repeat) for call in (first, second)]
     order, shuffled = list(zip(calls, times, strict=True)), random.Random(0)
@@ -45,9 +48,13 @@ def in_turns(
     return statistics.median(times[0]), statistics.median(times[1])
 
 
+def _cold(call: Callable[[int], object]) -> TypeGuard[KernelRun]:
+    return isinstance(call, KernelRun) and call.cold
+
+
 def _milliseconds(call: Callable[[int], object], repeat: int) -> Callable[[], float]:
     """What takes a sample of the milliseconds of a function of a number of repetitions."""
-    if isinstance(call, KernelRun) and call.cold:
+    if _cold(call):
         return call.cold_ms
 
     def sample() -> float:
