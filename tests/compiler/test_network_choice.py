@@ -223,6 +223,7 @@ def test_what_is_faster_is_kept_and_applied(
         np.testing.assert_allclose(compiler.build(mod)(X), compiler.build(mod)(X), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_rules_stay_where_nothing_is_faster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_graph_runs_in_another_process_without_compiling(tmp_path: Path, threa
         np.testing.assert_array_equal(again(x=x), exe(x))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", [LOOP, CLOSURE], ids=lambda p: p.name)
 def test_control_flow_runs_in_another_process(tmp_path: Path, program: Program) -> None:
     exe = compiler.build(compiler.parse(program.source))

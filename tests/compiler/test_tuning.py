@@ -228,6 +228,7 @@ def test_only_what_is_faster_is_kept(tmp_path: Path) -> None:
         assert (compiler.build(net()).tuned > 0) == bool(first.records)
 
 
+@pytest.mark.thorough
 def test_a_tiny_budget_ends_and_leaves_a_log_that_applies(tmp_path: Path) -> None:
     log = tmp_path / "tune.jsonl"
     done = tune(net(), budget_s=0.3, log=log)
@@ -287,7 +288,7 @@ def test_what_only_seemed_best_loses_to_what_is(monkeypatch: pytest.MonkeyPatch)
     assert session.settled(s, trials[3:]) is None  # not surely quicker than the rules
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("network_ms", [1.5, 1.0, 0.996])
 def test_a_network_that_is_hardly_faster_loses_its_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network_ms: float
@@ -306,6 +307,7 @@ def test_a_network_that_is_hardly_faster_loses_its_entries(
     assert read_log(tmp_path / "tune.jsonl") == []
 
 
+@pytest.mark.thorough
 def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from compiler.tuning.kernel_run import KernelRun
 

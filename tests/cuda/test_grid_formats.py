@@ -298,6 +298,7 @@ def look_up(threads: Index, entries: int, reads: int) -> PrimFunc:
 BLOCK = Var("b", 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("entries", [40, 64])
 def test_threads_without_work_copy_tables_too(entries: int) -> None:
     """Of the last block, only 4 have any."""

@@ -159,7 +159,7 @@ def test_library_lowering_of_wide_posits_gives_the_bits_of_the_reference(
     check_layer("dense", fmt, mode, "library")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 def test_threads_do_not_change_bits(mode: str) -> None:
     mod, data = layer("plain", "posit8_es0", mode, seed=3)

@@ -56,7 +56,7 @@ def test_parts_of_posit32_are_enough() -> None:
     assert got.tolist() == want
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("lowering", ["vector", "library"])
 @pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2"])
 def test_what_is_left_after_cancellation_is_not_lost(name: str, lowering: str) -> None:

@@ -177,7 +177,7 @@ COMPENSATED = (
 """Formats of data and of Kahan's sums: those that keep the errors of sums, and others."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("data", "held"), COMPENSATED, ids=str)
 def test_compensated_sums_of_any_codes(data: str, held: str) -> None:
     """Infinities, NaN, subnormal numbers and the largest ones among them; ones, and small weights,
@@ -244,7 +244,7 @@ TIES = (
 """Formats of data, and of sums, of so many bits, whose steps are computed in different floats."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("data", "held", "bits"), TIES, ids=str)
 def test_sums_beside_ties(data: str, held: str, bits: int) -> None:
     """Numbers of which the last place is odd, and half of that place, but for the square of an
@@ -383,6 +383,7 @@ def test_as_many_bits_as_may_be_kept_are_added_exactly() -> None:
         check_many("bfloat16", held, 3, 3, seed=group)
 
 
+@pytest.mark.thorough
 def test_a_name_that_was_no_format_may_become_one() -> None:
     b = FunctionBuilder()
     mod = IRModule({"main": b.finish(b.call("sum", b.param("x", (2, 9)), axis=1))})

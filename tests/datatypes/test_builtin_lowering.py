@@ -55,7 +55,7 @@ def slow_functions(name: str) -> bool:
     return fmt.rounding in ("zero", "up", "down") and fmt.nbits == 16
 
 
-@pytest.mark.sampled(48)
+@pytest.mark.sampled(96)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", FORMATS)
 def test_binary_operations(name: str, op: str) -> None:
@@ -129,7 +129,7 @@ def exactly(fmt: Format, op: str, a: int, b: int) -> int | None:
     return fmt.encode_exact(result)
 
 
-@pytest.mark.sampled(45)
+@pytest.mark.sampled(90)
 @pytest.mark.parametrize("op", oracle.ARITHMETIC)
 @pytest.mark.parametrize("name", FORMATS)
 def test_oracle_is_exact(name: str, op: str) -> None:

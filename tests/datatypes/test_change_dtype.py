@@ -67,6 +67,7 @@ def test_everything_inside_changes_and_the_boundary_stays() -> None:
     assert all(c.data.dtype == np.uint16 for c in constants)
 
 
+@pytest.mark.thorough
 def test_without_boundary() -> None:
     changed = datatypes.change_dtype(small_net(), "float32", POSIT, boundary=False)
     verify(changed)
@@ -240,7 +241,7 @@ def agreement(net: str, dtype: str, images: Array) -> int:
     return int((compiler.build(changed, threads=2)(images).argmax(axis=1) == exact).sum())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("net", NETS)
 def test_bfloat16_predicts_as_float32(net: str, images: Array) -> None:
     assert agreement(net, "bfloat16", images) >= 99

@@ -76,7 +76,7 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "target", "exponents"),
     [c if c in SAMPLE else pytest.param(*c, marks=pytest.mark.slow) for c in EVERY],
@@ -146,7 +146,7 @@ def test_weights_of_any_magnitude_are_tried_in_parts() -> None:
     assert not rounded(exe)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", [n for n in LAYERS if n in ("dense", "plain", "depthwise")])
 def test_layers_of_outliers_give_the_bits_of_their_reference(name: str, threads: int) -> None:
@@ -211,7 +211,7 @@ def multiplies_integers(mod: IRModule, target: str) -> bool:
     return '"int16"' in optimize(mod, target, "vector").astext()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["posit8_es0", "fixed8_4"])
 def test_short_values_are_multiplied_as_integers(name: str, target: str) -> None:
@@ -223,7 +223,7 @@ def test_short_values_are_multiplied_as_integers(name: str, target: str) -> None
     check(fmt, x, w, bias, target)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_row_of_integers_that_is_no_number_takes_the_sure_way(value: float, target: str) -> None:
@@ -258,7 +258,7 @@ def test_integers_are_multiplied_only_where_int32_holds_the_sums() -> None:
     assert not multiplies_integers(dense(get("posit16_es1"), (1, 60), odd[:, :60]), "llvm")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", ["dense", "plain", "grouped", "depthwise", "dilated"])
 def test_layers_of_short_values_give_the_bits_of_their_reference(name: str, threads: int) -> None:

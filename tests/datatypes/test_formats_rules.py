@@ -50,7 +50,7 @@ def directed(fmt: Format, x: Fraction) -> int | None:
     return fmt.zero(x < 0) if order == 0 else fmt.code(order)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [f.name for f in SMALL if f.rounding in ("zero", "up", "down")])
 @given(st.fractions(min_value=-600, max_value=600), st.integers(0, 12))
 @settings(deadline=None)
@@ -98,7 +98,7 @@ def stochastic(name: str) -> Format:
     return replace(get(name), name=f"{name}_stochastic", rounding="stochastic")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["bfloat16", "posit16_es1", "float8_e5m2", "fixed8_4", "nf4"])
 @given(st.data())
 @settings(max_examples=60, deadline=None)

@@ -192,7 +192,7 @@ def test_imported_casts_to_narrow_integers(code: str) -> None:
     np.testing.assert_array_equal(both_equal(mod, x), np.stack([want] * 2))
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fmt", "channels"),
     [(None, False), *((f, True) for f in (None, "bfloat16", "float8_e4m3fn", "posit8_es0"))],

@@ -136,6 +136,7 @@ def test_sessions_are_independent_and_go_back() -> None:
         first.rewind(7)
 
 
+@pytest.mark.thorough
 def test_a_mask_covers_all_positions_and_may_be_left_out() -> None:
     mod = tiny(mask=True)
     decoder, plain = compiler.decoder(mod), AsItIs(mod, 1)

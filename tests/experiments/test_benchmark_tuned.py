@@ -81,6 +81,7 @@ def test_networks_made_here_compute_what_they_mean(name: str) -> None:
 
 
 # ---- bounds --------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @given(*[st.integers(1, 40)] * 3)
 def test_work_of_a_dense_layer(rows: int, inputs: int, outputs: int) -> None:
     (nest,) = nests(dense(rows, inputs, outputs))

@@ -74,7 +74,7 @@ def test_run_names_what_engines_compute(capsys: pytest.CaptureFixture[str], tmp_
         assert logits[0][key] == pytest.approx(logits[1][key], rel=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [

@@ -99,6 +99,7 @@ def test_an_epoch_has_one_view_of_the_examples(tmp_path: Path) -> None:
         np.testing.assert_allclose(given["targets"], shares(x)[chosen], rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_examples_without_labels_are_judged_by_what_float32_says(tmp_path: Path) -> None:
     out = tmp_path / "x.csv"
     spec = unlabelled(tmp_path) | {"qat": [LAST, FOUR | {"train": False}]}

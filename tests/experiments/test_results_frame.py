@@ -33,6 +33,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return found
 
 
+@pytest.mark.thorough
 def test_whole_rows_show_a_table_and_a_picture(rows: Results) -> None:
     page = rows[rows["model"].isin(["mnist_mlp", "my_reader", "light_resnet50"])]._repr_html_()
     assert page.count("<tr>") == 1 + 3 * (1 + 26)

@@ -158,6 +158,7 @@ def test_the_command_prints_saves_and_draws(
         assert sorted(tmp_path.iterdir()) == left
 
 
+@pytest.mark.thorough
 def test_searches_are_recorded_with_the_front_judged_on_test_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -217,6 +217,7 @@ def test_calibration_data_that_does_not_fit(folder: Path, batches: Any, message:
     assert message in str(refused.value)
 
 
+@pytest.mark.thorough
 def test_inputs_of_any_name(tmp_path: Path, capsys: Capture) -> None:
     model = two_input_decoders.decoder()
     model.graph.input[1].name = "past.0/mask:0"

@@ -256,6 +256,7 @@ def test_the_shipped_specification_is_valid() -> None:
     assert {cell.settings.n_eval for cell in spec.cells} == {1000}
 
 
+@pytest.mark.thorough
 def test_two_definitions_of_one_name_are_two_configurations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

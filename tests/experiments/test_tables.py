@@ -95,6 +95,7 @@ def test_rows_of_one_scheme_are_told_apart_by_system(capsys: pytest.CaptureFixtu
     assert "system" not in json.loads(table("--columns", "all", "--json"))["rows"][0]
 
 
+@pytest.mark.thorough
 def test_comparison_tells_noise_from_change(tmp_path: Path) -> None:
     before = results(tmp_path / "a.csv")
     same = compare(before, results(tmp_path / "b.csv", slow=1.1))

@@ -72,6 +72,7 @@ def test_a_row_and_a_curve_for_each_run(tmp_path: Path) -> None:
     assert again.equals(rows)
 
 
+@pytest.mark.thorough
 @WITH_RANDOM
 def test_seeds_decide_everything_and_threads_nothing(tmp_path: Path, fmt: str) -> None:
     spec = tiny_files(tmp_path) | {"formats": [fmt]}
@@ -273,6 +274,7 @@ datatypes.define("of_nine", exponent=5, mantissa=3)
 """
 
 
+@pytest.mark.thorough
 def test_adapters_bring_formats(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(OWN_FORMAT)

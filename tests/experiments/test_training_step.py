@@ -124,6 +124,7 @@ def test_steps_in_every_format_of_the_tables_are_those_interpreted(part: int) ->
             assert compiled[key].tobytes() == array.tobytes(), (str(formats), key)
 
 
+@pytest.mark.thorough
 def test_float32_steps_agree_within_rounding() -> None:
     (compiled, losses), (interpreted, expected) = both(SGD, Formats(), 20)
     np.testing.assert_allclose(losses, expected, rtol=1e-4)

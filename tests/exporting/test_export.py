@@ -65,7 +65,7 @@ def test_a_folder_is_compiled_and_run_by_itself(tmp_path: Path, target: str) -> 
     np.testing.assert_array_equal(got.astype(np.float32), built(rows(5)).reshape(-1))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("target", "fmt"), [("llvm", "float32"), ("c", "posit8_es2")])
 def test_a_shared_library_loads_back(tmp_path: Path, target: str, fmt: str) -> None:
     mod = dense(fmt)
@@ -84,7 +84,7 @@ def test_a_shared_library_loads_back(tmp_path: Path, target: str, fmt: str) -> N
         exe.save(tmp_path / "again.exe")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["llvm", "c"])
 def test_weights_in_a_file_of_their_own(tmp_path: Path, target: str) -> None:
     done = compiler.export(
@@ -224,6 +224,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
         remove_func("of_this_process")
 
 
+@pytest.mark.thorough
 def test_force_leaves_nothing_of_an_earlier_export(tmp_path: Path) -> None:
     """A library of another network would be linked or loaded for the new one."""
     folder = tmp_path / "x"

@@ -28,7 +28,7 @@ MORE = [("script", 17), ("script", 21), ("script", 23), ("graph", 23)]
 ALL = [*STYLES.items(), *(pytest.param(*case, marks=pytest.mark.thorough) for case in MORE)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("style", "opset"), ALL)
 def test_it_is_what_onnxruntime_computes(style: str, opset: int) -> None:
     proto = Decoder(style, opset).model()

@@ -59,7 +59,7 @@ def same(op: str, *operands: Any, constants: tuple[int, ...] = (), opset: int = 
     return got
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("stride", "group", "pads"), [(1, 1, 0), (1, 2, 1), (2, 1, 1), (2, 2, 2), (3, 1, 2), (3, 2, 0)]
 )
@@ -71,7 +71,7 @@ def test_transposed_convolution_with_infinite_weights(stride: int, group: int, p
          group=group, pads=[pads] * 4, output_padding=more)  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("x", "w", "attrs"),
     [

@@ -129,7 +129,7 @@ def proto_of(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return proto, {"x": x}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     proto, arrays = proto_of(name)

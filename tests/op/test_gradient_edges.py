@@ -118,7 +118,7 @@ OPEN: list[tuple[str, dict[str, Any], list[Any], list[tuple[int, ...]]]] = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("op", "attrs", "shapes", "sizes"), OPEN, ids=[c[0] for c in OPEN])
 def test_axes_that_are_open(
     op: str, attrs: dict[str, Any], shapes: list[Any], sizes: list[tuple[int, ...]]

@@ -178,6 +178,7 @@ def test_gptq_and_clipped_scales_gain_decibels_in_every_format(scheme: dict[str,
     assert clipped > plain, found
 
 
+@pytest.mark.thorough
 def test_convolutions_are_chosen_too_and_the_plan_says_so() -> None:
     mod, batches = mixed_net(), [noise(30, 1)]
     config = QConfig(weight_dtype="mxfp4_e2m1", activation_dtype="float32")

@@ -205,6 +205,7 @@ def test_any_network_in_any_integers(mod: IRModule, config: QConfig, seed: int) 
     check(mod, images_of(seed), config)
 
 
+@pytest.mark.thorough
 @settings(max_examples=5)
 @given(networks(), st.sampled_from([*WEIGHTS, *SCALED]), st.integers(0, 2**32 - 1))
 def test_any_network_in_any_numbers(mod: IRModule, fields: dict[str, Any], seed: int) -> None:

@@ -117,6 +117,7 @@ floats = hnp.arrays(
 )
 
 
+@pytest.mark.thorough
 @given(floats, st.sampled_from(ELEMENTS), st.sampled_from([1, 7, 16, 32]))
 @settings(max_examples=30)
 def test_any_blocks_have_the_bits_of_the_specification(x: Array, name: str, size: int) -> None:

@@ -128,6 +128,7 @@ def test_what_depends_on_one_value_becomes_one_table(f: Build, dtype: str) -> No
     assert metrics.sqnr_db(got, simulated) > 60
 
 
+@pytest.mark.thorough
 def test_a_function_of_an_accumulator_is_left_to_its_kernel() -> None:
     mod = between(swish)
     plan = quantize.calibrate(mod, data())

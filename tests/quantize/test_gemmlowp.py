@@ -183,6 +183,7 @@ def test_sums_and_averages_on_every_instruction_set() -> None:
 
 
 # ---- networks ------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_a_fused_layer_is_tensorflow_lites() -> None:
     """A dense layer with bias and relu: sums, then the oracle, clipped where the relu cuts off."""
     rng = np.random.default_rng(2)

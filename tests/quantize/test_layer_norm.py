@@ -305,7 +305,7 @@ def test_layer_norms_of_many_operators_are_quantized_as_one(tensorflow: bool) ->
     assert np.array_equal(a, b)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("tensorflow", [False, True])
 def test_recovered_layer_norms_are_those_of_onnxruntime(tensorflow: bool) -> None:
     ort = pytest.importorskip("onnxruntime")

@@ -118,6 +118,7 @@ def test_choices_fit_the_budget_and_none_that_fits_is_left(
     assert gains == sorted(gains, reverse=True)
 
 
+@pytest.mark.thorough
 def test_sensitive_nodes_stay_float_within_the_budget() -> None:
     mod, x = outlying()
     without = quantize.calibrate(mod, x, COARSE)
@@ -227,6 +228,7 @@ def test_what_makes_the_figure_worse_is_not_left_in_float() -> None:
         quantize.calibrate(mod, x, replace(config, target=200.0))
 
 
+@pytest.mark.thorough
 def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     mod, x = cancelling()
     config = QConfig(bias_correction="none", float_macs=0.34, target=1.0)

@@ -87,6 +87,7 @@ def test_overrides_of_accumulators_go_before_accumulate() -> None:
         plan({"c1": {"accumulate": "int20_wrap"}}, accumulate={"c1": "int24_wrap"})
 
 
+@pytest.mark.thorough
 def test_concatenated_values_share_parameters_only_where_no_override_differs() -> None:
     base = plan({})
     assert base.values["c3"] == base.values["both"]

@@ -137,6 +137,7 @@ def test_mean_agrees(axis: tuple[int, ...], keepdims: bool) -> None:
     assert np.abs(got - np.clip(real, -128, 127)).max() <= 0.5 + 1e-4
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

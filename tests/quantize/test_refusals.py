@@ -56,7 +56,7 @@ def test_infinities_that_no_integer_reads_are_left_alone() -> None:
 
 
 # ---- zeros ---------------------------------------------------------------------------------------
-@pytest.mark.sampled(9)
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", OBSERVERS)
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_calibration_on_zeros_gives_right_results(kind: str, symmetric: bool) -> None:

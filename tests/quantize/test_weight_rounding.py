@@ -304,6 +304,7 @@ def test_packing_keeps_every_integer(values: list[int]) -> None:
 
 
 # ---- scales --------------------------------------------------------------------------------------
+@pytest.mark.thorough
 @given(st.integers(0, 10**6), st.integers(2, 8))
 def test_the_scale_of_least_error_is_no_worse_than_any_that_was_tried(seed: int, bits: int) -> None:
     rows = np.random.default_rng(seed).standard_t(3, size=(4, 40))

@@ -43,7 +43,7 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> None:
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 def test_a_network_on_every_target_and_batch(target: str) -> None:
     try:

@@ -135,6 +135,7 @@ def indices(draw: st.DrawFn, variables: tuple[Var, ...], depth: int = 2) -> Inde
     return out
 
 
+@pytest.mark.thorough
 @given(indices((N, Var("m"))), st.integers(1, 99), st.integers(1, 99))
 def test_sizes_mean_the_same_after_they_were_kept(size: Index, n: int, m: int) -> None:
     native = KernelAbi((Stage("f", size, size, True), Stage("g", None, size)), {}, (size,))

@@ -93,6 +93,7 @@ def test_jobs_after_pauses_of_every_length(loop: Loop) -> None:
         np.testing.assert_array_equal(loop(64, 50, 3), want)
 
 
+@pytest.mark.thorough
 def test_jobs_of_changing_sizes(loop: Loop) -> None:
     """A worker that is late for one job meets the next with other chunks."""
     rng = np.random.default_rng(1)

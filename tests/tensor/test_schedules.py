@@ -107,6 +107,7 @@ def test_tiled_gemm(m: int, n: int, k: int, lanes: int, width: int, d: DType, se
     np.testing.assert_array_equal(a, np.maximum(arrays[0] @ arrays[1], 0))
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 33), st.integers(1, 9), st.integers(1, 9),

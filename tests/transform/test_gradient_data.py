@@ -250,7 +250,7 @@ def tree(rng: random.Random, depth: int) -> Datum:
     return Datum("Rose", ((vector(), np.asarray(rng.randint(1, 3))), Datum.listed(below)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [4, 5])
 def test_trees(seed: int) -> None:
     agree(TREE, ["w", "t"], tree(random.Random(seed), 2), vector())
@@ -346,6 +346,7 @@ def test_data_of_integers_have_no_gradient() -> None:
         compiler.gradient(mod, ["l"])
 
 
+@pytest.mark.thorough
 def test_closures_without_end_are_refused() -> None:
     text = f"""
     def @go(%f: fn({S}) -> {S}, %k: Tensor[(), int64], %x: {S}) -> {S} {{

@@ -170,6 +170,7 @@ def test_a_cast_of_one_wrong_code_is_caught(mutate: Any) -> None:
     assert rows["cast to float64"] == rows["cast to float32"] == 1
 
 
+@pytest.mark.thorough
 def test_one_wrong_result_and_mishandled_nar_are_caught_in_fused_multiply_adds(mutate: Any) -> None:
     def fused_rows() -> list[Row]:
         rng = np.random.default_rng(0)

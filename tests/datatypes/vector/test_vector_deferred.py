@@ -92,7 +92,7 @@ def test_many_pairs(name: str, op: str) -> None:
         check(get(name), op, *some_pairs(get(name), 1_000_000, seed))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FAST)
 def test_ordinary_numbers_are_sure(name: str) -> None:
     fmt, rng = get(name), np.random.default_rng(3)

@@ -92,7 +92,7 @@ def _ties(fmt: Format, op: str) -> tuple[Array, Array]:
     return a[exact], b[exact]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
 @pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2", "bfloat16", "float16", "takum16"])
 def test_ties(name: str, op: str) -> None:
@@ -120,7 +120,7 @@ def test_wide_results_next_to_a_tie(op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
-@pytest.mark.sampled(27)
+@pytest.mark.sampled(54)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_functions(name: str, fn: str) -> None:
@@ -193,7 +193,7 @@ def test_conversions_out_of_a_format(name: str) -> None:
             np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", OLDER)
 @pytest.mark.parametrize("name", FEW)
 def test_older_targets(name: str, target: str) -> None:
