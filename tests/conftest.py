@@ -73,13 +73,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _a_few_of_each_first(items: list[pytest.Item]) -> None:
-    """Order the thorough tests: eight cases of each, then eight more, sixteen more, and so on."""
+    """Order the thorough tests: two cases of each, then two more, four more, and so on."""
     ranks: dict[str, int] = defaultdict(int)
     rounds: dict[pytest.Item, int] = {}
     for item in items:
         if item.get_closest_marker("thorough"):
             name = item.nodeid.partition("[")[0]
-            rounds[item] = (ranks[name] // 8).bit_length()
+            rounds[item] = (ranks[name] // 2).bit_length()
             ranks[name] += 1
     items.sort(key=lambda item: rounds.get(item, 0))
 
