@@ -176,17 +176,16 @@ def threes(vectors: int, taps: bool) -> bool:
 def four_pixels(axes: list[Axis]) -> tuple[tuple[int, int], ...]:
     """Widths along the last one or two axes, four outputs together, that need the fewest tiles;
     () where there are none."""
-    known = [a for a in axes if a.extent is not None]
-    if not known or any(a.extent is None for a in axes[-2:]):
+    last = axes[-2:]
+    if any(a.extent is None for a in last):
         return ()
-    x, *more = (known[-1], *known[-2:-1])
-    rows = more[0].extent or 1 if more else 1
-    shapes = [(1, 4), (2, 2), (4, 1)] if more else [(1, 4)]
-    shapes = [(h, w) for h, w in shapes if h <= rows and w <= (x.extent or 1)]
+    rows, width = [1, 1, *(a.extent or 1 for a in last)][-2:]
+    shapes = [(h, w) for h, w in ((1, 4), (2, 2), (4, 1)) if h <= rows and w <= width]
     if not shapes:
         return ()
-    h, w = min(shapes, key=lambda s: -(-rows // s[0]) * -(-(x.extent or 1) // s[1]))
-    return tuple((a.index, n) for a, n in [*((a, h) for a in more), (x, w)] if n > 1)
+    shape = min(shapes, key=lambda s: -(-rows // s[0]) * -(-width // s[1]))
+    widths = zip(last, shape[2 - len(last) :], strict=True)
+    return tuple((a.index, n) for a, n in widths if n > 1)
 
 
 def pixel_tile(

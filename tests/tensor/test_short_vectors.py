@@ -98,7 +98,7 @@ def test_long_products_are_not_unrolled() -> None:
         ("wasm32", 1),
     ],
 )
-def test_a_body_with_taps_is_short(target: str, steps: int) -> None:
+def test_a_body_with_taps_has_few_steps(target: str, steps: int) -> None:
     """Where vectors are short it has two steps, or a block of channels where multiply-adds leave
     registers for it, but not where several fill more than registers."""
     mod = convolution("float32", 32, 32, 8, 3)
