@@ -124,7 +124,9 @@ def run_command(arguments: Sequence[str]) -> int:
         return _complain(error.format_message(), USAGE_ERROR)
     except DtypelabError as error:
         return _complain(str(error), USAGE_ERROR)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__, EOFError):  # click takes it for Ctrl-D; we ask for nothing
+            return _internal(error.__cause__)
         return _complain("interrupted", INTERNAL_ERROR)
     except BrokenPipeError:
         # The reader of our output (`head`, a pager) has gone: nothing to say, nowhere to say it.

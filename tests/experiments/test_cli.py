@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import numpy as np
@@ -350,3 +351,13 @@ def test_ctrl_c_while_the_verbs_are_imported_is_a_sentence(
         start.main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "dtypelab: interrupted\n"
+
+
+def test_a_file_that_ends_too_early_is_no_interruption(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as bytecode that a full disk cut off."""
+    monkeypatch.setattr(zoo, "sources", Mock(side_effect=EOFError("marshal data too short")))
+    assert run_command(["zoo"]) == 1
+    assert "internal error: " in (said := capsys.readouterr().err)
+    assert "marshal data too short" in said

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import resource
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +47,18 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: None) -> Path:
     return folder
 
 
+def limit(most: int) -> None:
+    """Give no file of this process more than `most` bytes. Nor does it write bytecode, which Python
+    leaves cut off and other processes would trip over."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    sys.dont_write_bytecode = True
+
+
 def run_full(arguments: list[str], most: int) -> tuple[int, str]:
     """The exit code and stderr of a command where no file may have more than `most` bytes."""
 
     def limited() -> tuple[int, str]:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        limit(most)
         said, shown = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
             code = run_command(arguments)
@@ -134,7 +142,7 @@ def test_a_file_that_was_there_stays_as_it_was(before: int, room: int, tmp_path:
     asked = {"models": ["mnist_mlp"], "schemes": ["float32"], "n_eval": 20}
 
     def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        limit(room)
         experiments.sweep({**asked, "latency": {"runs": 0}}, out, resume=True)
 
     with pytest.raises(ConfigError, match=r"r\.csv: "):
