@@ -11,6 +11,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import time
 import warnings
 from collections import deque
 from collections.abc import Sequence
@@ -50,17 +51,25 @@ MOST = 8
 """Processes that compile."""
 KEPT = 4
 """Orders of the constants of one kernel that are kept for further candidates."""
+RECENT = 0.95
+"""What the past weighs, after every candidate, in the share of time that this process waits."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Code of a candidate, what LLVM says of it, or why there is none."""
+    """Code of a candidate, what LLVM says of it, or why there is none. After a process has run it:
+    nothing, or why it cannot be run."""
 
     abi: str = ""
     code: bytes = b""
     tables: tuple[Array, ...] = ()
     report: Report | None = None
     error: str = ""
+
+    @property
+    def last(self) -> bool:
+        """Whether a process says no more of the candidate: it does not run what has an error."""
+        return bool(self.error) or not self.code
 
 
 def compiled(task: Task, choice: Choice) -> Outcome:
@@ -91,10 +100,12 @@ class Compilers:
         where: Sequence[int | None] = cores or [None]
         self._workers = [_Worker(tasks, core, seed) for core in where] if forks() else []
         self._waiting: deque[tuple[int, Choice, _Worker | None]] = deque()
+        self._waited, self._passed, self._taken = 0.0, 0.0, time.perf_counter()
 
     def submit(self, task: int, choice: Choice) -> None:
-        """Have a candidate of a task compiled."""
-        worker = min(self._workers, key=lambda w: w.busy, default=None)
+        """Have a candidate of a task compiled, by the process that will be the first to have done
+        so: one that has the core that is measured on runs while this process waits."""
+        worker = min(self._workers, key=self._delay, default=None)
         if worker is not None:
             worker.give(task, choice)
         self._waiting.append((task, choice, worker))
@@ -102,7 +113,22 @@ class Compilers:
     def take(self) -> Outcome:
         """What became of the next candidate, once it is compiled."""
         task, choice, worker = self._waiting.popleft()
-        return compiled(self._tasks[task], choice) if worker is None else worker.take()
+        if worker is None:
+            return compiled(self._tasks[task], choice)
+        before, start = self._taken, time.perf_counter()
+        found = worker.take()
+        self._taken = time.perf_counter()
+        self._waited = RECENT * self._waited + self._taken - start
+        self._passed = RECENT * self._passed + self._taken - before
+        return found
+
+    def _delay(self, worker: _Worker) -> float:
+        """How long one more candidate takes a process, in the time that one takes a process which
+        has a core of its own."""
+        share = 1.0
+        if len(self._workers) > 1 and worker is self._workers[-1] and self._passed:
+            share = max(0.01, self._waited / self._passed)
+        return (worker.busy + 1) / share
 
     def close(self) -> None:
         """End the processes."""
@@ -130,12 +156,16 @@ class _Worker:
     def __init__(self, tasks: Sequence[Task], core: int | None, seed: int):
         self._tasks, self._core, self._seed = tasks, core, seed
         self._given: deque[tuple[int, Choice]] = deque()
+        self._come: deque[Outcome] = deque()
         self._start()
 
     @property
     def busy(self) -> int:
-        """Candidates that it has yet to give back."""
-        return len(self._given)
+        """Candidates that it has yet to compile and to run."""
+        with suppress(EOFError, OSError):  # a process that has died is noticed later
+            while self._pipe.poll(0):
+                self._come.append(self._pipe.recv())
+        return len(self._given) - sum(o.last for o in self._come)
 
     def _start(self) -> None:
         context = multiprocessing.get_context("fork")
@@ -164,6 +194,7 @@ class _Worker:
             assert found is not None, "without an answer there is an error"
             return found
         self.end()
+        self._come.clear()  # nothing comes after what it died of
         self._start()
         for task, choice in self._given:
             self._pipe.send((task, choice))
@@ -171,6 +202,8 @@ class _Worker:
 
     def _answer(self, what: str) -> tuple[Outcome | None, str]:
         """What comes through the pipe next, or why nothing does."""
+        if self._come:
+            return self._come.popleft(), ""
         try:
             if self._pipe.poll(TIMEOUT_S):
                 found: Outcome = self._pipe.recv()
