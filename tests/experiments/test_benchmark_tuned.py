@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -53,6 +54,15 @@ def dense(rows: int, inputs: int, outputs: int, dtype: str = "float32") -> IRMod
     weight = b.const(np.ones((outputs, inputs), dtype))
     attrs = {"out_dtype": "int32"} if dtype == "int8" else {}
     return IRModule({"main": b.finish(b.call("nn.dense", x, weight, **attrs))})
+
+
+def test_every_build_has_its_turn() -> None:
+    seen: list[tuple[int, object]] = []
+    builds = [Mock(side_effect=lambda x, k=k: seen.append((k, x))) for k in range(3)]
+    call = tuned.by_turns(builds, ["x"])
+    for _ in range(7):
+        call()
+    assert seen == [(k % 3, "x") for k in range(7)]
 
 
 # ---- networks ------------------------------------------------------------------------------------
