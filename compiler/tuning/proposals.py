@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
-from compiler.errors import ScheduleError
 from compiler.scheduling.choices import Choice
 from compiler.tuning.cost_model import CostModel, hopeless
-from compiler.tuning.tasks import Task
+from compiler.tuning.tasks import Look, Task
 from compiler.types.dtypes import Array
 
 EPSILON = 0.2
@@ -22,6 +22,9 @@ PARENTS = 8
 """Measured candidates that others come from."""
 ATTEMPTS = 6
 """Draws for each candidate that is wanted, before the space counts as used up."""
+ENOUGH = 0.75
+"""Share of the candidates to rank without which others are drawn in place of those that do not
+fit."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,10 @@ class Candidate:
     choice: Choice
     program: str
     features: Array
+
+
+Proposing = Generator[list[Choice], Sequence[Look] | None, list[Candidate]]
+"""See `Search.proposing`."""
 
 
 @dataclass
@@ -77,16 +84,32 @@ class Search:
             model: what ranks them.
             others: the best choices of tasks of the same structure.
         """
-        out = self._from(self.first, n if n == 1 else n - n // 4)
+        steps = self.proposing(n, model, others)
+        try:
+            asked = next(steps)
+            while True:
+                asked = steps.send([self.task.look(c) for c in asked])
+        except StopIteration as end:
+            found: list[Candidate] = end.value
+            return found
+
+    def proposing(self, n: int, model: CostModel, others: Iterable[Choice] = ()) -> Proposing:
+        """The same, with the looks from elsewhere: this generates choices that are to be looked at,
+        and is sent what was seen of each."""
+        (out,) = yield from self._collect((_taken(self.first), n if n == 1 else n - n // 4))
         if not self.ratios:
-            out += self._from(self.near, (n - len(out)) // 2)
+            (near,) = yield from self._collect((_taken(self.near), (n - len(out)) // 2))
+            out += near
         left = n - len(out)
         if not left:
             return out
-        pool = self._from(self.near, left)
-        drawn = self._collect((self._draw() for _ in range(left * ATTEMPTS)), left)
-        wanted = POOL * left - len(drawn) - len(pool)
-        pool += self._collect((self._breed(others) for _ in range(wanted * 2)), wanted)
+        draws = (self._draw() for _ in range(left * ATTEMPTS))
+        wanted = (POOL - 1) * left - min(left, len(self.near))
+        bred = (self._breed(others) for _ in range(wanted * 2))
+        pool, drawn, more = yield from self._collect(
+            (_taken(self.near), left), (draws, left), (bred, wanted), enough=ENOUGH
+        )
+        pool += more
         chance = min(len(drawn), round(EPSILON * left) if self.ratios else left // 2)
         taken = drawn[:chance]
         pool += drawn[chance:]
@@ -98,41 +121,38 @@ class Search:
         self.exhausted = not out
         return out
 
-    def _from(self, given: list[Choice], n: int) -> list[Candidate]:
-        """The first of a list that are new and fit, which leave it."""
-        found: list[Candidate] = []
-        while given and len(found) < n:
-            found += self._collect([given.pop(0)], 1)
-        return found
+    def _collect(
+        self, *groups: tuple[Iterator[Choice], int], enough: float = 1.0
+    ) -> Generator[list[Choice], Sequence[Look] | None, list[list[Candidate]]]:
+        """Of each (choices, n), the first `n` new ones that fit; no more are asked for where there
+        is such a share of them."""
+        found: list[list[Candidate]] = [[] for _ in groups]
+        while True:
+            asked: list[tuple[list[Candidate], Choice]] = []
+            for (choices, n), have in zip(groups, found, strict=True):
+                if len(have) < enough * n:
+                    new = (c for c in choices if str(c) not in self._refused)
+                    asked += [(have, c) for c in islice(new, n - len(have))]
+            if not asked:
+                return found
+            looks = yield [choice for _, choice in asked]
+            for (have, choice), look in zip(asked, looks or (), strict=True):
+                candidate = self._candidate(choice, look)
+                if candidate is not None:
+                    have.append(candidate)
 
-    def _collect(self, choices: Iterable[Choice], n: int) -> list[Candidate]:
-        """The first `n` new ones that fit."""
-        found: list[Candidate] = []
-        if n <= 0:
-            return found
-        for choice in choices:
-            candidate = self._candidate(choice)
-            if candidate is not None:
-                found.append(candidate)
-                if len(found) == n:
-                    break
-        return found
-
-    def _candidate(self, choice: Choice) -> Candidate | None:
-        if str(choice) in self._refused:
-            return None
-        try:
-            program, features = self.task.seen(choice)
-        except ScheduleError:
-            self._refused.add(str(choice))
-            return None
-        known = program in self.programs or program == self.task.default[0]
-        if known or hopeless(features, self.task.default[1]):
+    def _candidate(self, choice: Choice, look: Look) -> Candidate | None:
+        """One of what was seen; None, and it is refused from now on: it does not fit, is hopeless,
+        or does what another one does."""
+        if look is not None:
+            program, features = look
+            known = program in self.programs or program == self.task.default[0]
+            if not known and not hopeless(features, self.task.default[1]):
+                self.programs.add(program)
+                return Candidate(choice, program, features)
             self.discarded += not known
-            self._refused.add(str(choice))
-            return None
-        self.programs.add(program)
-        return Candidate(choice, program, features)
+        self._refused.add(str(choice))
+        return None
 
     def _draw(self) -> Choice:
         return self.task.space.sample(self.rng)
@@ -150,3 +170,9 @@ class Search:
         for _ in range(1 if rng.random() < 0.7 else 2):
             one = space.mutate(one, rng)
         return one
+
+
+def _taken(given: list[Choice]) -> Iterator[Choice]:
+    """The choices of a list, which leave it."""
+    while given:
+        yield given.pop(0)

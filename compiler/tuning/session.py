@@ -6,9 +6,8 @@ import gc
 import math
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from compiler.errors import DtypelabError, MachineError
@@ -16,18 +15,19 @@ from compiler.lowering.legalize import legalize
 from compiler.scheduling.choices import Choice
 from compiler.target.registry import Target
 from compiler.tuning import allocation
-from compiler.tuning.compilation import Compilers, Outcome
+from compiler.tuning.batches import Batches
+from compiler.tuning.compilation import Outcome
 from compiler.tuning.cost_model import CostModel
 from compiler.tuning.features import with_report
 from compiler.tuning.kernel_run import random_arrays
 from compiler.tuning.measure import Comparison, Turns, compared
+from compiler.tuning.processes import Compilers
 from compiler.tuning.proposals import Candidate, Search
+from compiler.tuning.subject import GAIN, Subject
 from compiler.tuning.tasks import Task
 from compiler.tuning.trials import Journal, Trial
 from compiler.types.dtypes import Array
 
-GAIN = 0.98
-"""A choice must take less than this share of the default's time."""
 BATCH = 8
 """Candidates of a kernel before another one may have its turn."""
 SEARCH = 0.85
@@ -102,21 +102,6 @@ class Settings:
     progress: Callable[[Progress], None] | None = None
 
 
-@dataclass
-class Subject:
-    """A task on its way: its data, what it computes, and the best that was found."""
-
-    task: Task
-    search: Search
-    state: allocation.Progress
-    trials: list[Trial] = field(default_factory=list)
-    inputs: list[Array] = field(default_factory=list)
-    run: Any = None
-    want: bytes = b""
-    best: tuple[Choice, Any] | None = None
-    ratio: float = GAIN
-
-
 class Session:
     """Searches schedules for tasks.
 
@@ -143,10 +128,6 @@ class Session:
         self.model = CostModel(seed=settings.seed)
         self.trials: list[Trial] = []
         self.subjects = [self._subject(t) for t in tasks]
-        # However few trials there are, every task has some.
-        most = BATCH if settings.limit is None else settings.limit // max(1, len(tasks))
-        self._batch = max(1, min(BATCH, most))
-        self._waiting: deque[tuple[int, Candidate]] = deque()
         self.resumed = self._resume(past)
         self._hint([*hints_of(past), *hints])
         self._teach(past)
@@ -206,53 +187,33 @@ class Session:
             cores: to compile on (see `Compilers`); None: the machine compiles.
         """
         tasks = [s.task for s in self.subjects]
+        for task in tasks[:1]:
+            _ = task.default  # what schedules need is imported before there are forks
         compilers = Compilers(tasks, cores, self.settings.seed) if cores is not None else None
+        # However few trials there are, every task has some.
+        limit = self.settings.limit
+        most = BATCH if limit is None else max(1, min(BATCH, limit // max(1, len(tasks))))
+        batches = Batches(self.subjects, self.model, compilers, most, self._room)
         try:
-            while True:
-                while len(self._waiting) <= self._batch and self._submit(compilers):
-                    pass
-                if not self._waiting or self._late():
-                    return
-                k, candidate = self._waiting.popleft()
-                outcome = None if compilers is None else compilers.take()
-                self.measure(self.subjects[k], candidate, outcome)
+            while not self._late() and (found := batches.next()):
+                self.measure(self.subjects[found.subject], found.candidate, found.outcome)
                 if len(self.trials) % COLLECT == 0:
                     gc.collect()
         finally:
-            self._waiting.clear()
             if compilers is not None:
                 compilers.close()
+
+    def _room(self, under_way: int) -> int:
+        """How many candidates may be proposed beside those that are under way."""
+        if self._late() and under_way:
+            return 0
+        if self.settings.limit is None:
+            return BATCH
+        return self.settings.limit - len(self.trials) - self.resumed - under_way
 
     def _late(self) -> bool:
         spent = time.perf_counter() - self.settings.start > SEARCH * self.settings.budget_s
         return spent and len(self.trials) > 0  # however small the budget, something is tried
-
-    def _submit(self, compilers: Compilers | None) -> bool:
-        """Have the next batch compiled; whether there is one."""
-        left = self._batch
-        if self.settings.limit is not None:
-            given = len(self.trials) + len(self._waiting) + self.resumed
-            left = min(self._batch, self.settings.limit - given)
-        if left <= 0 or (self._late() and self._waiting):
-            return False
-        states = [s.state for s in self.subjects]
-        while (k := allocation.next_task(states)) is not None:
-            s = self.subjects[k]
-            others = [
-                other.best[0]
-                for other in self.subjects
-                if other is not s and other.best and other.task.structure == s.task.structure
-            ]
-            batch = s.search.propose(left, self.model, others)
-            for candidate in batch:
-                if compilers is not None:
-                    compilers.submit(k, candidate.choice)
-                self._waiting.append((k, candidate))
-            s.state.trials += len(batch)
-            s.state.exhausted = not batch
-            if batch:
-                return True
-        return False
 
     def prepare(self, s: Subject) -> None:
         """Have the rules' schedule of a task ready to be measured, and know what it computes."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from compiler.errors import ScheduleError
 from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.lowering.legalize import Legalized, legalize
 from compiler.passes.pipeline import run
@@ -24,6 +25,9 @@ from compiler.tuning.kernel_run import SYMBOLIC_SIZE, second_cache, shape_of, ti
 from compiler.tuning.space import Space, space_of
 from compiler.types.dtypes import Array
 from compiler.types.names import digest
+
+Look = tuple[str, Array] | None
+"""What is seen of a candidate: a digest of its loops and their features; None: it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,13 @@ class Task:
         """
         func = self.scheduled(choice)
         return digest(program_text(func)), features_of(func, self.target)
+
+    def look(self, choice: Choice) -> Look:
+        """The same, or None."""
+        try:
+            return self.seen(choice)
+        except ScheduleError:
+            return None
 
     @cached_property
     def default(self) -> tuple[str, Array]:

@@ -37,7 +37,7 @@ from compiler.scheduling.tuning_log import (
     read_log,
 )
 from compiler.target.registry import Target
-from compiler.tuning.compilation import Linker, Outcome, compiling_cores
+from compiler.tuning.compilation import Linker, Outcome
 from compiler.tuning.in_network import shares_in_network
 from compiler.tuning.kernel_run import KernelRun, Room
 from compiler.tuning.measure import (
@@ -49,7 +49,9 @@ from compiler.tuning.measure import (
     repeated,
 )
 from compiler.tuning.places import Place
-from compiler.tuning.session import GAIN, Hint, Progress, Session, Settings, Subject, hints_of
+from compiler.tuning.processes import compiling_cores
+from compiler.tuning.session import Hint, Progress, Session, Settings, hints_of
+from compiler.tuning.subject import GAIN, Subject
 from compiler.tuning.tasks import Demand, Task, tasks_of
 from compiler.tuning.trials import Journal, Trial, bests, read_trials
 from compiler.types.dtypes import Array

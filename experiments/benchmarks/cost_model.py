@@ -21,11 +21,12 @@ import compiler
 from compiler.errors import DtypelabError, ScheduleError
 from compiler.scheduling.tuning_log import apply_records, machine_cpu
 from compiler.target.registry import Target
-from compiler.tuning.compilation import Compilers, compiling_cores
 from compiler.tuning.cost_model import hopeless, learns
 from compiler.tuning.measure import quiet
+from compiler.tuning.processes import Compilers, compiling_cores
 from compiler.tuning.proposals import Candidate
-from compiler.tuning.session import Session, Settings, Subject
+from compiler.tuning.session import Session, Settings
+from compiler.tuning.subject import Subject
 from compiler.tuning.tasks import Task, tasks_of
 from compiler.tuning.trials import Journal, Trial, read_trials
 from compiler.tuning.tuner import MeasuringMachine

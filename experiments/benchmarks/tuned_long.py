@@ -30,9 +30,9 @@ from compiler.runtime.kernels import compile_kernel
 from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import apply_records, machine_cpu
 from compiler.target.registry import Target
-from compiler.tuning.compilation import compiling_cores
 from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.measure import compared, in_turns, quiet
+from compiler.tuning.processes import compiling_cores
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.tasks import Task, tasks_of
 from compiler.tuning.trials import Journal, bests, read_trials

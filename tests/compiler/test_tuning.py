@@ -20,7 +20,8 @@ from compiler.ir.expr import IRModule
 from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.tuning_log import Record, append_records, read_log
 from compiler.target.registry import Target, host_cpu
-from compiler.tuning.session import GAIN, Progress, Session
+from compiler.tuning.session import Progress, Session
+from compiler.tuning.subject import GAIN
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.trials import read_trials
 from compiler.tuning.tuner import tune

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import pytest
 
-from compiler.tuning import compilation
-from compiler.tuning.compilation import Compilers, Outcome
+from compiler.tuning import processes
+from compiler.tuning.compilation import Outcome
+from compiler.tuning.processes import Compilers
 
 
 class Clock:
@@ -29,40 +31,40 @@ class Clock:
 
 
 class Process:
-    """Stands for one that takes a second for every candidate. `own`: it has a core of its own, and
-    not the one that is measured on, where it works while the other end waits."""
+    """Stands for one that takes a second for every candidate that it compiles. `own`: it has a core
+    of its own, and not the one that is measured on, where it works while the other end waits."""
 
     def __init__(self, clock: Clock, own: bool):
         self.clock, self.own, self.given = clock, own, 0
-        self.left: deque[float] = deque()
+        self._left: deque[float] = deque()
         clock.processes.append(self)
 
-    def give(self, task: int, choice: object) -> None:
+    def give(self, job: Any) -> None:
         self.given += 1
-        self.left.append(1.0)
+        self._left.append(job.cost)
 
     def take(self) -> Outcome:
-        self.clock.go_on(self.left[0], waiting=True)
-        self.left.popleft()
+        self.clock.go_on(self._left[0], waiting=True)
+        self._left.popleft()
         return Outcome()
 
     def work(self, seconds: float) -> None:
-        for k, left in enumerate(self.left):
+        for k, left in enumerate(self._left):
             spent = min(left, seconds)
-            self.left[k] -= spent
+            self._left[k] -= spent
             seconds -= spent
 
     @property
-    def busy(self) -> int:
-        return sum(left > 0 for left in self.left)
+    def left(self) -> float:
+        return sum(self._left)
 
 
 def searched(monkeypatch: pytest.MonkeyPatch, cores: int, measuring_s: float) -> Clock:
     """A search of 400 candidates, each of which takes so long to be measured."""
     clock = Clock()
-    monkeypatch.setattr(compilation, "time", clock)
-    monkeypatch.setattr(compilation, "forks", lambda: True)
-    monkeypatch.setattr(compilation, "_Worker", lambda _, core, seed: Process(clock, core < cores))
+    monkeypatch.setattr(processes, "time", clock)
+    monkeypatch.setattr(processes, "forks", lambda: True)
+    monkeypatch.setattr(processes, "_Worker", lambda _, core, seed: Process(clock, core < cores))
     compilers = Compilers([], range(1, cores + 1))
     given = 0
     for taken in range(400):

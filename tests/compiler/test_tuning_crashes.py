@@ -17,12 +17,12 @@ from compiler.codegen.backend import Code, backend_of
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.target.registry import Target
-from compiler.tuning import compilation, tuner
+from compiler.tuning import compilation, processes, tuner
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.trials import read_trials
 from compiler.tuning.tuner import tune
 
-pytestmark = pytest.mark.skipif(not compilation.forks(), reason="candidates run in forks")
+pytestmark = pytest.mark.skipif(not processes.forks(), reason="candidates run in forks")
 X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="planted in x86's assembly")
 HOST = Target.parse("llvm")
 NULL = "store volatile i32 0, ptr null"
@@ -60,7 +60,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         backend = Planted(line, at)
         monkeypatch.setattr(compilation, "backend_of", lambda target: backend)
 
-    monkeypatch.setattr(compilation, "RUN_S", 0.3)
+    monkeypatch.setattr(processes, "RUN_S", 0.3)
     return plant
 
 
@@ -79,7 +79,7 @@ def test_a_candidate_that_dies_is_rejected_with_a_reason(
     planted(line, 1)
     (task, *_) = tasks_of(compiler.optimize(net()), HOST)
     choices = [{}, *task.space.neighbours()[:4]]
-    compilers = compilation.Compilers([task], ())
+    compilers = processes.Compilers([task], ())
     try:
         for choice in choices:
             compilers.submit(0, choice)
@@ -99,7 +99,7 @@ def test_processes_of_their_own_cores_go_on_after_a_crash(
     planted(NULL, 2)
     (task, *_) = tasks_of(compiler.optimize(net()), HOST)
     cores = (min(os.sched_getaffinity(0)),) if core else ()
-    compilers = compilation.Compilers([task], cores)
+    compilers = processes.Compilers([task], cores)
     try:
         for choice in [{}, *task.space.neighbours()[:5]]:
             compilers.submit(0, choice)
@@ -114,7 +114,7 @@ def test_a_tuner_survives_its_candidates(
     planted: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted(NULL, 1)
-    last = compilation.compiling_cores()[-1:]  # one process, whose every second candidate crashes
+    last = processes.compiling_cores()[-1:]  # one process, whose every second candidate crashes
     monkeypatch.setattr(tuner, "compiling_cores", lambda: last)
     log = tmp_path / "tune.jsonl"
     done = tune(net(), HOST, 300, 0, log, trials=6)

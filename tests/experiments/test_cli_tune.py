@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from compiler.scheduling.tuning_log import append_records, read_log
-from compiler.tuning.session import Session, Subject
+from compiler.tuning.session import Session
+from compiler.tuning.subject import Subject
 from compiler.tuning.trials import read_trials
 from compiler.tuning.tuner import Tuning, tune
 from experiments.cli.main import run_command
