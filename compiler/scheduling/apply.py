@@ -260,9 +260,10 @@ def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches)
     """Bytes by which the packed operand is fetched ahead. Where many tiles walk the same part of
     it, one after another, there is time to fetch all of the next part, if the next cache holds
     it. Vectors that are shorter than a line of the cache take a load for every few products: theirs
-    leave no time to fetch what will be used so late."""
-    if t.blocks == 3 and t.widths:
-        return 0  # three vectors for four outputs: their loads leave no room for fetches
+    leave no time to fetch what will be used so late. Three vectors for four outputs, or what fills
+    sixteen registers, leave no register or no time for fetches at all."""
+    if t.widths and (t.blocks == 3 or _fills_sixteen(t)):
+        return 0
     if t.lanes * nbytes < LINE:
         return AHEAD
     extents = [f.extent.range()[1] or 0 for f in path]
@@ -270,6 +271,13 @@ def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches)
     part = t.lanes * t.blocks * math.prod(extents[rank:]) * nbytes
     many = tiles >= WALKS * math.prod(width for _, width in t.spatial)
     return part if many and AHEAD < part <= caches.next else AHEAD
+
+
+def _fills_sixteen(t: Tile) -> bool:
+    """Whether a tile of dot products of 32 bytes has 12 sums, which take every register of AVX2
+    with what they are multiplied from."""
+    short = t.dot is not None and t.lanes == 8
+    return short and t.blocks * math.prod(width for _, width in t.spatial) >= 12
 
 
 def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:

@@ -162,3 +162,19 @@ def test_short_vectors_are_not_fetched_far_ahead() -> None:
     }
     assert far["llvm -mcpu=haswell"] == {AHEAD}
     assert min(far["llvm -mcpu=skylake-avx512"]) > AHEAD
+
+
+@pytest.mark.parametrize(
+    ("size", "widths", "fetched"),
+    [(18, ((3, 6),), False), (14, ((3, 5),), True), (1, (), True)],
+)
+def test_twelve_sums_of_bytes_leave_no_register_for_fetches(
+    size: int, widths: tuple[tuple[int, int], ...], fetched: bool
+) -> None:
+    mod = convolution("uint8", 512, 1024, size, 1)
+    legal, rule = rule_of(mod, target := Target.anywhere("llvm -mcpu=haswell"))
+    assert (rule.dot, rule.lanes, rule.blocks, rule.widths) == (True, 8, 2, widths)
+    ahead = KernelSource(legal, target, None).scheduled().func.prefetch
+    assert set(ahead.values()) == ({AHEAD} if fetched else set())
+    legal, _ = rule_of(mod, longer := Target.anywhere("llvm -mcpu=cascadelake"))
+    assert KernelSource(legal, longer, None).scheduled().func.prefetch
