@@ -3,7 +3,6 @@ compiled, while those before are measured."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +62,7 @@ class Batches:
     ):
         self._subjects, self._model, self._compilers = subjects, model, compilers
         self._most, self._room = most, room
-        self._compiling: deque[tuple[int, Candidate]] = deque()
+        self._compiling: dict[int, tuple[int, Candidate]] = {}
         self._proposal: _Proposal | None = None
 
     def next(self) -> Ready | None:
@@ -73,8 +72,11 @@ class Batches:
             pass
         if not self._compiling:
             return None
-        k, candidate = self._compiling.popleft()
-        return Ready(k, candidate, self._compilers.take() if self._compilers else None)
+        number, outcome = (
+            self._compilers.take() if self._compilers else (min(self._compiling), None)
+        )
+        k, candidate = self._compiling.pop(number)
+        return Ready(k, candidate, outcome)
 
     def _step(self) -> bool:
         """Propose a step further; whether that could be done."""
@@ -122,9 +124,9 @@ class Batches:
     def _submit(self, k: int, batch: Sequence[Candidate]) -> None:
         """Have a batch compiled. A subject that has none has nothing left to try."""
         for candidate in batch:
-            if self._compilers is not None:
-                self._compilers.submit(k, candidate.choice)
-            self._compiling.append((k, candidate))
+            choice, last = candidate.choice, max(self._compiling, default=0)
+            number = self._compilers.submit(k, choice) if self._compilers else last + 1
+            self._compiling[number] = k, candidate
         state = self._subjects[k].state
         state.trials += len(batch)
         state.exhausted = not batch

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -53,8 +54,7 @@ class _Job:
 
 
 class Compilers:
-    """Compiles candidates in the order in which they are given, and gives them back in it; looks at
-    others meanwhile.
+    """Compiles candidates, and looks at others meanwhile.
 
     Args:
         tasks: what candidates are of.
@@ -67,20 +67,25 @@ class Compilers:
         self._tasks = tasks
         where: Sequence[int | None] = cores or [None]
         self._workers = [_Worker(tasks, core, seed) for core in where] if forks() else []
-        self._waiting: deque[tuple[_Job, _Worker | None]] = deque()
+        self._waiting: dict[int, tuple[_Job, _Worker | None]] = {}
         self._asked: list[tuple[_Job, _Worker | None]] = []
+        self._number = 0
         self._waited, self._passed, self._since = 0.0, 0.0, time.perf_counter()
 
-    def submit(self, task: int, choice: Choice) -> None:
-        """Have a candidate of a task compiled."""
-        self._waiting.append(self._given(_Job(task, choice, look=False)))
+    def submit(self, task: int, choice: Choice) -> int:
+        """Have a candidate of a task compiled; gives its number."""
+        self._number += 1
+        self._waiting[self._number] = self._given(_Job(task, choice, look=False))
+        return self._number
 
-    def take(self) -> Outcome:
-        """What became of the next candidate, once it is compiled."""
-        job, worker = self._waiting.popleft()
-        if worker is None:
-            return compiled(self._tasks[job.task], job.choice)
-        return self._waiting_for(worker.take)
+    def take(self) -> tuple[int, Outcome]:
+        """A candidate that is compiled, once there is one, and what became of it. Of several, the
+        one that was given first."""
+        number = self._waiting_for(self._done)
+        job, worker = self._waiting.pop(number)
+        return number, compiled(
+            self._tasks[job.task], job.choice
+        ) if worker is None else worker.take()
 
     def ask(self, task: int, choices: Sequence[Choice]) -> None:
         """Have candidates of a task looked at, the ones before having been answered."""
@@ -98,6 +103,16 @@ class Compilers:
             self._tasks[job.task].look(job.choice) if w is None else self._waiting_for(w.look)
             for job, w in asked
         ]
+
+    def _done(self) -> int:
+        """Wait for a candidate that is compiled, or is to be compiled here."""
+        while True:
+            for number, (_, worker) in self._waiting.items():
+                if worker is None or worker.outcomes:
+                    return number
+            at_work = {w.pipe: w for _, w in self._waiting.values() if w is not None}
+            if not connection.wait(list(at_work), TIMEOUT_S):
+                next(iter(at_work.values())).late()
 
     def close(self) -> None:
         """End the processes."""
@@ -162,8 +177,14 @@ class _Worker:
         return sum(job.cost for job in self._jobs)
 
     @property
+    def outcomes(self) -> int:
+        """Candidates that it has compiled, and that have not been taken."""
+        self._hear_all()
+        return len(self._outcomes)
+
+    @property
     def looks(self) -> int:
-        """Candidates that it has looked at, and that have not been taken."""
+        """The same of those that it has looked at."""
         self._hear_all()
         return len(self._looks)
 
@@ -171,32 +192,31 @@ class _Worker:
         """Have it do something, after everything else."""
         self._jobs.append(job)
         with suppress(OSError):  # a process that has died is noticed as something is heard from it
-            self._pipe.send(job)
+            self.pipe.send(job)
 
     def take(self) -> Outcome:
-        """What became of the next candidate that it was to compile."""
-        while not self._outcomes:
-            self._hear(TIMEOUT_S)
+        """What became of the next candidate that it has compiled."""
         return self._outcomes.popleft()
 
     def look(self) -> Look:
         """What it saw of the next candidate that it was to look at."""
-        while not self._looks:
-            self._hear(TIMEOUT_S)
+        while not self.looks:
+            if not self.pipe.poll(TIMEOUT_S):
+                self.late()
         found = self._looks.popleft()
         if isinstance(found, Exception):
             raise found
         return found
 
     def end(self) -> None:
-        self._pipe.close()
+        self.pipe.close()
         self._process.kill()
         self._process.join()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("fork")
-        self._pipe, theirs = context.Pipe()
-        given = (self._tasks, theirs, self._pipe, self._core, self._seed)
+        self.pipe, theirs = context.Pipe()
+        given = (self._tasks, theirs, self.pipe, self._core, self._seed)
         self._process = context.Process(target=_serve, args=given, daemon=True)
         with warnings.catch_warnings():
             # Of forks of processes with threads: idle pools, which the child does not use.
@@ -204,27 +224,21 @@ class _Worker:
             self._process.start()
         theirs.close()
 
-    def _hear_all(self) -> None:
-        while self._jobs and self._hear(0):
-            pass
-
-    def _hear(self, seconds: float) -> bool:
-        """Wait so long for what it says next; whether there was something. One that has died, or
-        says nothing for `TIMEOUT_S`, is replaced."""
+    def late(self) -> None:
+        """Give up what it is at, of which nothing has been heard for `TIMEOUT_S`."""
         doing = "compile" if self._compiled is None else "run"
-        reason = f"it takes longer than {TIMEOUT_S:.0f} s to {doing}"
-        try:
-            if self._pipe.poll(seconds):
-                self._heard(self._pipe.recv())
-                return True
-            if seconds < TIMEOUT_S:
-                return False
-        except (EOFError, OSError):
-            reason = "the compiler died of it"
-            if self._compiled is not None:
-                reason = _death(self._process) or reason
-        self._give_up(reason)
-        return True
+        self._give_up(f"it takes longer than {TIMEOUT_S:.0f} s to {doing}")
+
+    def _hear_all(self) -> None:
+        """Take what it has said. If it has died, it is replaced."""
+        while self._jobs:
+            try:
+                if not self.pipe.poll(0):
+                    return
+                self._heard(self.pipe.recv())
+            except (EOFError, OSError):
+                died = "the compiler died of it"
+                self._give_up(died if self._compiled is None else _death(self._process) or died)
 
     def _heard(self, message: Any) -> None:
         if self._jobs[0].look:
@@ -247,7 +261,7 @@ class _Worker:
         self.end()
         self._start()
         for job in self._jobs:
-            self._pipe.send(job)
+            self.pipe.send(job)
 
 
 def _death(process: BaseProcess) -> str:

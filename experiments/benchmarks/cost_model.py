@@ -111,10 +111,10 @@ def _measured(tasks: Sequence[Task], n: int, target: Target, log: Path) -> list[
             for k, s in enumerate(session.subjects):
                 left = n - len(s.trials)
                 drawn = list(_drawn(s, left)) if left > 0 else []
-                for candidate in drawn:
-                    compilers.submit(k, candidate.choice)
-                for candidate in drawn:
-                    session.measure(s, candidate, compilers.take())
+                given = {compilers.submit(k, c.choice): c for c in drawn}
+                for _ in drawn:
+                    number, outcome = compilers.take()
+                    session.measure(s, given[number], outcome)
                 out.append([t for t in s.trials if t.ratio])
                 click.echo(f"  measured {len(drawn)} candidates of {s.task.text[:90]}")
         finally:

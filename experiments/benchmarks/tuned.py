@@ -36,6 +36,7 @@ from experiments.running import provenance
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
     from compiler.runtime.executable import Executable
+    from compiler.tuning.trials import Trial
     from compiler.tuning.tuner import Tuning
 
 Array = Any
@@ -57,8 +58,9 @@ class NetworkRow:
 
     Attributes:
         network, trials, threads: what was tuned, with so many trials a workload.
-        workloads, measured: distinct kernels that have choices, and candidates that were measured.
-        seconds: of tuning, of the kernels and of the whole.
+        workloads, measured: distinct kernels that have choices, and their candidates that were
+            measured, in runs before this one, too.
+        seconds: of tuning, of the kernels and of the whole, in this run.
         untuned_ms, tuned_ms: medians of the time that the thread worked on the whole network, built
             `BUILDS` times each way, taken in turns.
         ratio, low, high: the first over the second, and a 95 % interval of that.
@@ -170,14 +172,15 @@ def _network(
     found = measure_speedup(by_turns(best, arrays), by_turns(untuned, arrays), protocol)
     ruled = [k for k in kernels if k.ruled]
     others = [k for k in kernels if not k.ruled]
+    trials_of = logged(log, kernels, target)
     ms = found.worked_ms
     row = NetworkRow(
-        name, trials, 1, tuning.workloads, sum(t.ms is not None for t in tuning.trials),
+        name, trials, 1, tuning.workloads, sum(t.ms is not None for t in trials_of),
         round(tuning.seconds + whole.seconds, 1), ms * found.ratio, ms, found.ratio,
         found.low or math.nan, found.high or math.nan, ",".join(found.noise), str(whole.choice),
         same, len(ruled), mean_gain(ruled),
         near(ruled), len(others), mean_gain(others),
-        json.dumps(curve(tuning, kernels, ms * found.ratio)), about.cpu, about.git_rev, start,
+        json.dumps(curve(trials_of, kernels, ms * found.ratio)), about.cpu, about.git_rev, start,
     )  # fmt: skip
     return row, kernels
 
@@ -208,11 +211,24 @@ def _bytes(exe: Executable, arrays: Sequence[Array]) -> bytes:
     return b"".join(r.tobytes() for r in (results if isinstance(results, list) else [results]))
 
 
-def curve(tuning: Tuning, kernels: Iterable[KernelRow], ms: float) -> list[tuple[int, float]]:
+def logged(log: Path, kernels: Iterable[KernelRow], target: Target) -> list[Trial]:
+    """The trials of kernels, on this CPU, that a log has: of this run, and of others before it."""
+    from compiler.scheduling.tuning_log import machine_cpu
+    from compiler.tuning.trials import read_trials
+
+    known, where = {k.workload for k in kernels}, (str(target), target.isa, machine_cpu())
+    trials = read_trials(log) if log.exists() else []
+    here = [t for t in trials if (t.target, t.isa, t.cpu) == where]
+    return [t for t in here if t.choice and t.workload in known]
+
+
+def curve(
+    trials: Iterable[Trial], kernels: Iterable[KernelRow], ms: float
+) -> list[tuple[int, float]]:
     """The network's milliseconds after so many trials of every workload: what it takes untuned,
     less what the best trials so far gain on its kernels."""
     ratios: dict[str, list[float | None]] = {}
-    for t in tuning.trials:
+    for t in trials:
         ratio = t.ms / t.default_ms if t.ms is not None and t.default_ms else None
         ratios.setdefault(t.workload, []).append(ratio)
     longest = max(map(len, ratios.values()), default=0)
@@ -312,6 +328,6 @@ def _text(row: NetworkRow, kernels: Sequence[KernelRow]) -> str:
 
 
 __all__ = [
-    "NetworkRow", "at_bound", "by_turns", "curve", "mean_gain", "near", "run", "summary_rows",
-    "time_gain",
+    "NetworkRow", "at_bound", "by_turns", "curve", "logged", "mean_gain", "near", "run",
+    "summary_rows", "time_gain",
 ]  # fmt: skip

@@ -22,6 +22,13 @@ class Clock:
     def perf_counter(self) -> float:
         return self.now
 
+    def wait(self, at_work: list[Process], timeout: float) -> list[Process]:
+        """Go on until one of the processes has compiled something."""
+        before = [p.outcomes for p in at_work]
+        while before == [p.outcomes for p in at_work]:
+            self.go_on(min(p._left[0] for p in self.processes if p._left), waiting=True)
+        return at_work
+
     def go_on(self, seconds: float, waiting: bool) -> None:
         """Let time pass, in which the process that measures waits, or does not."""
         self.now += seconds
@@ -35,7 +42,7 @@ class Process:
     of its own, and not the one that is measured on, where it works while the other end waits."""
 
     def __init__(self, clock: Clock, own: bool):
-        self.clock, self.own, self.given = clock, own, 0
+        self.clock, self.own, self.given, self.outcomes = clock, own, 0, 0
         self._left: deque[float] = deque()
         clock.processes.append(self)
 
@@ -43,16 +50,22 @@ class Process:
         self.given += 1
         self._left.append(job.cost)
 
+    @property
+    def pipe(self) -> Process:
+        return self
+
     def take(self) -> Outcome:
-        self.clock.go_on(self._left[0], waiting=True)
-        self._left.popleft()
+        self.outcomes -= 1
         return Outcome()
 
     def work(self, seconds: float) -> None:
-        for k, left in enumerate(self._left):
-            spent = min(left, seconds)
-            self._left[k] -= spent
+        while self._left and seconds > 0:
+            spent = min(self._left[0], seconds)
+            self._left[0] -= spent
             seconds -= spent
+            if self._left[0] <= 1e-9:
+                self._left.popleft()
+                self.outcomes += 1
 
     @property
     def left(self) -> float:
@@ -64,6 +77,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, cores: int, measuring_s: float) ->
     clock = Clock()
     monkeypatch.setattr(processes, "time", clock)
     monkeypatch.setattr(processes, "forks", lambda: True)
+    monkeypatch.setattr(processes.connection, "wait", clock.wait)
     monkeypatch.setattr(processes, "_Worker", lambda _, core, seed: Process(clock, core < cores))
     compilers = Compilers([], range(1, cores + 1))
     given = 0

@@ -83,7 +83,7 @@ def test_a_candidate_that_dies_is_rejected_with_a_reason(
     try:
         for choice in choices:
             compilers.submit(0, choice)
-        found = [compilers.take() for _ in choices]
+        found = [compilers.take()[1] for _ in choices]
     finally:
         compilers.close()
     assert [o.error for o in found] == ["", reason, "", reason, ""]
@@ -103,7 +103,7 @@ def test_processes_of_their_own_cores_go_on_after_a_crash(
     try:
         for choice in [{}, *task.space.neighbours()[:5]]:
             compilers.submit(0, choice)
-        found = [compilers.take().error for _ in range(6)]
+        found = [compilers.take()[1].error for _ in range(6)]
     finally:
         compilers.close()
     assert found == ["", "", "it crashes: SIGSEGV"] * 2

@@ -24,7 +24,11 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import compile_kernel
+from compiler.scheduling.choices import Sketch
+from compiler.scheduling.tuning_log import machine_cpu
 from compiler.tensor.stmt import PrimFunc
+from compiler.tuning.space import WHOLE
+from compiler.tuning.trials import Trial
 from experiments.benchmarks import tuned, tuned_networks
 from experiments.benchmarks.__main__ import main
 from experiments.benchmarks.bounds import Machine, lowered_operations, work_of
@@ -54,6 +58,19 @@ def dense(rows: int, inputs: int, outputs: int, dtype: str = "float32") -> IRMod
     weight = b.const(np.ones((outputs, inputs), dtype))
     attrs = {"out_dtype": "int32"} if dtype == "int8" else {}
     return IRModule({"main": b.finish(b.call("nn.dense", x, weight, **attrs))})
+
+
+def test_candidates_of_runs_before_count(tmp_path: Path) -> None:
+    """Of the same kernels on the same CPU; the rules' own lines are none."""
+    trial = Trial(
+        "k0", "s", "p", str(HOST), HOST.isa, machine_cpu(), {WHOLE: Sketch()}, 0.2, 0.1, 0.4, 0.6,
+        "", False, 0,
+    )  # fmt: skip
+    others = [replace(trial, choice={}), replace(trial, workload="?"), replace(trial, cpu="?")]
+    log = tmp_path / "log.jsonl"
+    assert tuned.logged(log, [KERNEL], HOST) == []
+    log.write_text("".join(t.to_line() for t in [trial, *others, trial]))
+    assert tuned.logged(log, [KERNEL], HOST) == [trial, trial]
 
 
 def test_every_build_has_its_turn() -> None:
@@ -168,8 +185,7 @@ def test_the_curve_is_what_the_best_trials_so_far_gain() -> None:
         return SimpleNamespace(workload=workload, default_ms=0.2, ms=ms)
 
     trials = [trial("k0", ms) for ms in (0.3, None, 0.1, 0.15)] + [trial("other", 0.1)]
-    tuning: Any = SimpleNamespace(trials=trials)
-    points = tuned.curve(tuning, [KERNEL], 2.0)
+    points = tuned.curve(trials, [KERNEL], 2.0)
     assert points == [(0, 2.0), (1, 2.0), (2, 2.0), (4, 1.7)]
     assert all(a >= b for (_, a), (_, b) in itertools.pairwise(points))
 
