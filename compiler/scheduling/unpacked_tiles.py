@@ -15,6 +15,8 @@ from compiler.scheduling.tile import (
     axes_of,
     best_width,
     column_guard,
+    few_registers,
+    four_pixels,
     guards,
     index_vars_of,
     is_wide,
@@ -23,6 +25,7 @@ from compiler.scheduling.tile import (
     spatial_tile,
     step_of_channels,
     stride_of,
+    threes,
     tileable_axis,
 )
 from compiler.scheduling.turned_sums import row_axis, side_of_square
@@ -150,13 +153,17 @@ def copied(store: Store, path: Sequence[For], operands: list[Load], target: Targ
         reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
         dot = None if skipping else dot_product_for(store, target, reduction, data, weight)
         most = dot.loops["o"] if dot is not None else most
-        block, blocks = lane.index, min(4, registers(target), -(-(lane.extent or 1) // most))
+        vectors = -(-(lane.extent or 1) // most)
+        block, blocks = lane.index, min(4, registers(target), vectors)
         partner = next(
             (a for a in axes[:-1] if a.constant and not a.other and (a.extent or 1) >= 2), None
         )
         if blocks == 1 and partner is not None and registers(target) >= 4:
             block, blocks = partner.index, 2
         spatial = spatial_tile(rows, registers(target) // blocks)
+        few = few_registers(store.buffer.dtype, target) and block == lane.index
+        if few and threes(vectors, bool(skipping)) and (four := four_pixels(rows)):
+            blocks, spatial = 3, four
         step = step_of_channels(data, reduction) if skipping else CONTIGUOUS_STEP
         tile = Tile(lane.index, most, block, blocks, spatial, None, step, dot, copy=weight.buffer)
         return replace(tile, unrolled=1) if column_guard(path, tile) else tile

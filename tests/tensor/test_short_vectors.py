@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,13 +14,15 @@ from test_tile_choices import convolution
 
 import compiler
 from compiler.build import compile_program
+from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.lowering.legalize import Legalized, legalize
-from compiler.runtime.kernels import KernelSource
+from compiler.runtime.kernels import KernelSource, compile_kernel
 from compiler.scheduling.apply import AHEAD
 from compiler.scheduling.tile_config import TileChoice
 from compiler.target.cpus import LINE
 from compiler.target.registry import Target
+from compiler.tuning.kernel_run import KernelRun
 from compiler.tuning.space import space_of
 from datatypes import change_dtype
 
@@ -39,11 +42,13 @@ def source(target: Target, channels: int, outputs: int, kernel: int) -> str:
     return found
 
 
-def rule_of(mod: IRModule, target: Target) -> tuple[Legalized, TileChoice]:
-    """The loops of a network's convolution, and what the rules choose for it."""
+def rule_of(
+    mod: IRModule, target: Target, operator: str = "conv2d"
+) -> tuple[Legalized, TileChoice]:
+    """The loops of a network's one convolution, say, and what the rules choose for it."""
     main = compiler.optimize(mod, target).main
     called = [b.value.op for b in main.bindings if isinstance(b.value, Call)]
-    layers = [f for f in called if isinstance(f, Function) and "conv2d" in str(f)]
+    layers = [f for f in called if isinstance(f, Function) and operator in str(f)]
     (legal,) = (legalize(f) for f in layers)
     pairs = zip(legal.func.params, legal.inputs, strict=False)
     space = space_of(legal.func, target, {b for b, a in pairs if isinstance(a, Constant)})
@@ -178,3 +183,55 @@ def test_twelve_sums_of_bytes_leave_no_register_for_fetches(
     assert set(ahead.values()) == ({AHEAD} if fetched else set())
     legal, _ = rule_of(mod, longer := Target.anywhere("llvm -mcpu=cascadelake"))
     assert KernelSource(legal, longer, None).scheduled().func.prefetch
+
+
+def product(rows: int, columns: int, depth: int, dtype: str) -> IRModule:
+    """Two computed operands, multiplied."""
+    b = FunctionBuilder()
+    x, y = b.param("x", (2, rows, depth), dtype), b.param("y", (2, depth, columns), dtype)
+    return IRModule({"main": b.finish(b.call("nn.matmul", x, y))})
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "tile"),
+    [
+        (128, 128, "float32", (3, ((1, 4),))),
+        (13, 64, "float32", (3, ((1, 4),))),
+        (13, 64, "float64", (3, ((1, 4),))),
+        (128, 32, "float32", (4, ((1, 3),))),  # four vectors are not three
+        (128, 40, "float32", (3, ((1, 4),))),
+        (12, 16, "float32", (2, ((1, 6),))),
+    ],
+)
+def test_products_of_computed_operands_fill_16_registers(
+    rows: int, columns: int, dtype: str, tile: tuple[int, tuple[tuple[int, int], ...]]
+) -> None:
+    mod = product(rows, columns, 32, dtype)
+    rule = rule_of(mod, Target.anywhere("llvm -mcpu=haswell"), "matmul")[1]
+    assert (rule.blocks, rule.widths) == tile
+    for other in map(Target.anywhere, ("llvm -mcpu=x86-64-v2", "llvm -mcpu=skylake-avx512")):
+        lanes = other.vector_bytes // np.dtype(dtype).itemsize
+        assert rule_of(mod, other, "matmul")[1].blocks == min(4, -(-columns // lanes))
+    few, last = change_dtype(mod, dtype, "bfloat16"), Target.anywhere("llvm -mcpu=haswell")
+    assert rule_of(few, last, "matmul")[1].blocks != 3
+
+
+@pytest.mark.sampled(3)
+@settings(max_examples=20)
+@given(
+    st.integers(8, 30),
+    st.integers(33, 75),
+    st.integers(1, 40),
+    st.sampled_from([np.float32, float]),
+)
+def test_they_are_added_in_the_same_order(rows: int, columns: int, depth: int, kind: type) -> None:
+    """Whatever the tile: the same bits as of the schedule for a CPU of shorter vectors."""
+    rng = np.random.default_rng(rows * columns)
+    mod = product(rows, columns, depth, np.dtype(kind).name)
+    x = rng.normal(size=(2, rows, depth)).astype(kind)
+    y = rng.normal(size=(2, depth, columns)).astype(kind)
+    got = compiler.build(mod, "llvm -mcpu=haswell")(x, y)
+    np.testing.assert_allclose(got, x @ y, rtol=1e-4, atol=1e-4)
+    legal, rule = rule_of(mod, target := Target.parse("llvm -mcpu=haswell"), "matmul")
+    run = compile_kernel(legal, target, {"mac": replace(rule, blocks=1, widths=())})
+    assert got.tobytes() == KernelRun(run, target, [x, y]).result()
