@@ -72,9 +72,9 @@ class Batches:
             pass
         if not self._compiling:
             return None
-        number, outcome = (
-            self._compilers.take() if self._compilers else (min(self._compiling), None)
-        )
+        number, outcome = min(self._compiling), None
+        if self._compilers is not None:
+            number, outcome = self._compilers.take()
         k, candidate = self._compiling.pop(number)
         return Ready(k, candidate, outcome)
 

@@ -83,9 +83,9 @@ class Compilers:
         one that was given first."""
         number = self._waiting_for(self._done)
         job, worker = self._waiting.pop(number)
-        return number, compiled(
-            self._tasks[job.task], job.choice
-        ) if worker is None else worker.take()
+        if worker is not None:
+            return number, worker.take()
+        return number, compiled(self._tasks[job.task], job.choice)
 
     def ask(self, task: int, choices: Sequence[Choice]) -> None:
         """Have candidates of a task looked at, the ones before having been answered."""

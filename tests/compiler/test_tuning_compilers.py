@@ -1,15 +1,28 @@
-"""Which process compiles a candidate: the one that will be the first to have done so."""
+"""Which process does what with a candidate: the one that will be the first to have done it. And
+that what comes back belongs to what was given, whatever happens to a process."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import deque
+from collections.abc import Sequence
+from multiprocessing import connection
 from typing import Any
 
+import numpy as np
 import pytest
 
+import compiler
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.scheduling.choices import Choice
+from compiler.scheduling.tile_config import TileChoice
+from compiler.target.registry import Target
 from compiler.tuning import processes
 from compiler.tuning.compilation import Outcome
-from compiler.tuning.processes import Compilers
+from compiler.tuning.processes import Compilers, compiling_cores
+from compiler.tuning.tasks import Task, tasks_of
 
 
 class Clock:
@@ -77,7 +90,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, cores: int, measuring_s: float) ->
     clock = Clock()
     monkeypatch.setattr(processes, "time", clock)
     monkeypatch.setattr(processes, "forks", lambda: True)
-    monkeypatch.setattr(processes.connection, "wait", clock.wait)
+    monkeypatch.setattr(connection, "wait", clock.wait)
     monkeypatch.setattr(processes, "_Worker", lambda _, core, seed: Process(clock, core < cores))
     compilers = Compilers([], range(1, cores + 1))
     given = 0
@@ -115,3 +128,87 @@ def test_both_cores_are_busy(monkeypatch: pytest.MonkeyPatch, measuring_s: float
 def test_one_core_compiles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     (only,) = searched(monkeypatch, 1, measuring_s=1.0).processes
     assert only.given == 411
+
+
+# ---- what comes back -----------------------------------------------------------------------------
+NO_FORKS = pytest.mark.skipif(not processes.forks(), reason="candidates run in forks")
+MISFIT: Choice = {"mac": TileChoice(3, 1, (), 0, 1, False)}
+
+
+@pytest.fixture
+def task() -> Task:
+    rng, b = np.random.default_rng(0), FunctionBuilder()
+    weight = b.const(rng.normal(size=(32, 32)).astype(np.float32))
+    mod = IRModule({"main": b.finish(b.call("nn.dense", b.param("x", (4, 32)), weight))})
+    (found,) = tasks_of(compiler.optimize(mod), Target.parse("llvm"))
+    return found
+
+
+def answers(task: Task, choices: Sequence[Choice], cores: Sequence[int] = ()) -> list[Any]:
+    compilers = Compilers([task], cores)
+    try:
+        compilers.ask(0, choices)
+        return compilers.answers()
+    finally:
+        compilers.close()
+
+
+@NO_FORKS
+def test_processes_see_what_this_one_sees(task: Task) -> None:
+    choices = [{}, MISFIT, *task.space.neighbours()[:6]]
+    found = answers(task, choices, compiling_cores())
+    assert found[1] is None
+    for look, choice in zip(found, choices, strict=True):
+        if (here := task.look(choice)) is not None:
+            assert look[0] == here[0]
+            np.testing.assert_array_equal(look[1], here[1])
+
+
+@NO_FORKS
+def test_a_fault_in_a_look_is_raised_here(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Task, "look", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        answers(task, [{}])
+
+
+@NO_FORKS
+@pytest.mark.parametrize("how", [lambda: os._exit(3), lambda: time.sleep(60)], ids=["dead", "late"])
+def test_a_look_that_ends_its_process_is_no_candidate(
+    task: Task, monkeypatch: pytest.MonkeyPatch, how: Any
+) -> None:
+    """What the process was to do after it is done by the next one."""
+    monkeypatch.setattr(processes, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(Task, "look", lambda _, choice: how() if choice else ("seen", choice))
+    assert answers(task, [{}, MISFIT, {}, MISFIT, {}]) == [("seen", {}), None] * 2 + [("seen", {})]
+
+
+@NO_FORKS
+@pytest.mark.parametrize("cores", [(), compiling_cores()], ids=["one", "all"])
+def test_each_outcome_is_of_its_candidate(
+    task: Task, monkeypatch: pytest.MonkeyPatch, cores: tuple[int, ...]
+) -> None:
+    """In whatever order they come, with looks between them, and some that end their process."""
+
+    def compiled(task: Task, choice: Any) -> Outcome:
+        time.sleep(0.02 * (choice["k"] % 3))
+        return os._exit(1) if choice["k"] == 5 else Outcome(error=f"number {choice['k']}")
+
+    monkeypatch.setattr(processes, "compiled", compiled)
+    monkeypatch.setattr(Task, "look", lambda _, choice: choice["k"])
+    compilers = Compilers([task], cores)
+    given: dict[int, int] = {}
+    try:
+        for k in range(20):
+            given[compilers.submit(0, {"k": k})] = k  # type: ignore[dict-item]
+            if k % 4 == 0:
+                compilers.ask(0, [{"k": 100 + k}, {"k": 200 + k}])  # type: ignore[dict-item]
+                seen: list[Any] = compilers.answers()
+                assert seen == [100 + k, 200 + k]
+                assert compilers.answered()
+        taken = [compilers.take() for _ in given]
+    finally:
+        compilers.close()
+    assert sorted(n for n, _ in taken) == sorted(given)
+    for number, outcome in taken:
+        k = given[number]
+        assert outcome.error == ("the compiler died of it" if k == 5 else f"number {k}")
