@@ -261,8 +261,10 @@ def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches)
     it, one after another, there is time to fetch all of the next part, if the next cache holds
     it. Vectors that are shorter than a line of the cache take a load for every few products: theirs
     leave no time to fetch what will be used so late. Three vectors for four outputs, or what fills
-    sixteen registers, leave no register or no time for fetches at all."""
-    if t.widths and (t.blocks == 3 or _fills_sixteen(t)):
+    sixteen registers, leave no register or no time for fetches at all. But in a window of several
+    taps LLVM moves so much across them, if no fetch is between them, that sums leave registers."""
+    taps = sum(f.extent != 1 for f in path[rank:]) > 1
+    if t.widths and (t.blocks == 3 or (_fills_sixteen(t) and not taps)):
         return 0
     if t.lanes * nbytes < LINE:
         return AHEAD

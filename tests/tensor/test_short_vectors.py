@@ -170,13 +170,19 @@ def test_short_vectors_are_not_fetched_far_ahead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "widths", "fetched"),
-    [(18, ((3, 6),), False), (14, ((3, 5),), True), (1, (), True)],
+    ("size", "kernel", "widths", "fetched"),
+    [
+        (18, 1, ((3, 6),), False),
+        (18, 3, ((3, 6),), True),
+        (14, 1, ((3, 5),), True),
+        (1, 1, (), True),
+    ],
 )
 def test_twelve_sums_of_bytes_leave_no_register_for_fetches(
-    size: int, widths: tuple[tuple[int, int], ...], fetched: bool
+    size: int, kernel: int, widths: tuple[tuple[int, int], ...], fetched: bool
 ) -> None:
-    mod = convolution("uint8", 512, 1024, size, 1)
+    """But in windows of taps, which spill without (transform/test_widen_bytes)."""
+    mod = convolution("uint8", 512, 1024, size, kernel)
     legal, rule = rule_of(mod, target := Target.anywhere("llvm -mcpu=haswell"))
     assert (rule.dot, rule.lanes, rule.blocks, rule.widths) == (True, 8, 2, widths)
     ahead = KernelSource(legal, target, None).scheduled().func.prefetch
