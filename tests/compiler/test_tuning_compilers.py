@@ -164,6 +164,20 @@ def test_processes_see_what_this_one_sees(task: Task) -> None:
             np.testing.assert_array_equal(look[1], here[1])
 
 
+def test_without_forks_this_process_does_it(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "forks", lambda: False)
+    choices = [MISFIT, *task.space.neighbours()[:2]]
+    assert compiling_cores() == ()
+    assert [look and look[0] for look in answers(task, choices)] == [
+        look and look[0] for look in map(task.look, choices)
+    ]
+    compilers = Compilers([task], ())
+    numbers = [compilers.submit(0, choice) for choice in choices]
+    taken = [compilers.take() for _ in numbers]
+    assert [n for n, _ in taken] == numbers
+    assert [bool(outcome.code) for _, outcome in taken] == [False, True, True]
+
+
 @NO_FORKS
 def test_a_fault_in_a_look_is_raised_here(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Task, "look", lambda *_: 1 // 0)
