@@ -140,7 +140,7 @@ def tune(
         mod: the module; it is optimized as the current PassContext says.
         target: as in `build`.
         budget_s: seconds, about; `math.inf`: `trials` alone count.
-        seed: of all that is drawn; what is drawn depends on what was measured, too.
+        seed: of all that is drawn; what is drawn depends on what was measured, and when, too.
         log: the file to append to; made with its first line.
         progress: called after every candidate.
         trials: stop after as many candidates for each workload on average.

@@ -203,6 +203,8 @@ def test_a_tile_that_does_not_fit_names_the_log(tmp_path: Path) -> None:
 def test_the_tuner_visits_what_the_seed_and_the_clock_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In one process; of several, it depends on when they have compiled a candidate, too."""
+    monkeypatch.setattr("compiler.tuning.processes.forks", lambda: False)
     monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.99))
     seen: list[Progress] = []
     first = tune(net(), HOST, 300, 3, tmp_path / "a.jsonl", seen.append, trials=2)

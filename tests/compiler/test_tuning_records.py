@@ -181,6 +181,7 @@ def test_a_log_of_another_cpu_is_tried_first_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It is measured here: what is slower here is not kept."""
+    monkeypatch.setattr("compiler.tuning.processes.forks", lambda: False)  # each in its turn
     other, log = tmp_path / "other.jsonl", tmp_path / "tune.jsonl"
     choice = wanted(task(net()))
     if kind == "trial":
@@ -212,6 +213,7 @@ def test_loops_of_other_extents_have_the_same_structure() -> None:
 
 @pytest.mark.thorough
 def test_similar_shapes_are_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.tuning.processes.forks", lambda: False)  # each in its turn
     log = tmp_path / "tune.jsonl"
     choice = wanted(task(net()))
     journal = Journal(log)
