@@ -153,6 +153,11 @@ def answers(task: Task, choices: Sequence[Choice], cores: Sequence[int] = ()) ->
         compilers.close()
 
 
+def named(*numbers: int) -> list[Any]:
+    """What stands for choices where nothing looks into them."""
+    return [{"k": number} for number in numbers]
+
+
 @NO_FORKS
 def test_processes_see_what_this_one_sees(task: Task) -> None:
     choices = [{}, MISFIT, *task.space.neighbours()[:6]]
@@ -213,9 +218,10 @@ def test_each_outcome_is_of_its_candidate(
     given: dict[int, int] = {}
     try:
         for k in range(20):
-            given[compilers.submit(0, {"k": k})] = k  # type: ignore[dict-item]
+            choice, *others = named(k, 100 + k, 200 + k)
+            given[compilers.submit(0, choice)] = k
             if k % 4 == 0:
-                compilers.ask(0, [{"k": 100 + k}, {"k": 200 + k}])  # type: ignore[dict-item]
+                compilers.ask(0, others)
                 seen: list[Any] = compilers.answers()
                 assert seen == [100 + k, 200 + k]
                 assert compilers.answered()
