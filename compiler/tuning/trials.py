@@ -19,7 +19,8 @@ from compiler.errors import ConfigError, ScheduleError
 from compiler.files.reading import read_text
 from compiler.files.writing import check_writable
 from compiler.scheduling.choices import Choice, decision_from_json
-from compiler.scheduling.tuning_log import TRIAL
+from compiler.scheduling.tuning_log import TRIAL, machine_cpu
+from compiler.target.registry import Target
 from compiler.tuning.features import NAMES
 from compiler.tuning.features import VERSION as FEATURES
 from compiler.types.dtypes import Array
@@ -143,6 +144,17 @@ def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
         except ConfigError as e:
             raise ConfigError(f"{path}, line {number}: {e}; correct or delete the line") from None
     return found
+
+
+def trials_here(path: str | os.PathLike[str], target: Target) -> list[Trial]:
+    """Those of a log that are of a target on this CPU, in order; none where there is no file.
+
+    Raises:
+        ConfigError: see `read_trials`.
+    """
+    where = (str(target), target.isa, machine_cpu())
+    trials = read_trials(path) if os.path.exists(path) else []
+    return [t for t in trials if (t.target, t.isa, t.cpu) == where]
 
 
 class Journal:

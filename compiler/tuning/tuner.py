@@ -53,7 +53,7 @@ from compiler.tuning.processes import compiling_cores
 from compiler.tuning.session import Hint, Progress, Session, Settings, hints_of
 from compiler.tuning.subject import GAIN, Subject
 from compiler.tuning.tasks import Demand, Task, tasks_of
-from compiler.tuning.trials import Journal, Trial, bests, read_trials
+from compiler.tuning.trials import Journal, Trial, bests, read_trials, trials_here
 from compiler.types.dtypes import Array
 
 QUICK, CAREFUL = 7, 31
@@ -175,7 +175,7 @@ def tune(
         tasks = tasks_of(optimize(mod, chosen), chosen)
         if place is not None:  # which times kernels as they come
             tasks = [replace(t, cold=False) for t in tasks]
-        known = _here(read_trials(log), chosen) if os.path.exists(log) else []
+        known = trials_here(log, chosen)
         limit = None if trials is None else trials * len(tasks)
         settings = Settings(chosen, machine_cpu(), budget_s, seed, limit, start, progress)
         machine = MeasuringMachine(chosen, place)
@@ -194,11 +194,6 @@ def tune(
         tuple(records), tuple(session.trials), len(tasks), default_ms, tuned_ms,
         time.perf_counter() - start, results, session.resumed, session.model.kind, interrupted,
     )  # fmt: skip
-
-
-def _here(trials: Sequence[Trial], target: Target) -> list[Trial]:
-    where = (str(target), target.isa, machine_cpu())
-    return [t for t in trials if (t.target, t.isa, t.cpu) == where]
 
 
 def _winners(log: str | os.PathLike[str], target: Target) -> list[Hint]:

@@ -28,7 +28,7 @@ from compiler.tuning.proposals import Candidate
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.subject import Subject
 from compiler.tuning.tasks import Task, tasks_of
-from compiler.tuning.trials import Journal, Trial, read_trials
+from compiler.tuning.trials import Journal, Trial, trials_here
 from compiler.tuning.tuner import MeasuringMachine
 from experiments.benchmarks.cost_ranks import Sample, ranked, summary, verdict
 from experiments.benchmarks.tuned_networks import NETWORKS
@@ -99,9 +99,7 @@ def _tasks(target: Target, most: int) -> list[Task]:
 def _measured(tasks: Sequence[Task], n: int, target: Target, log: Path) -> list[list[Trial]]:
     """Candidates of each task with their times; trials of the log are taken as they are."""
     cores = compiling_cores()
-    past = read_trials(log) if log.exists() else []
-    here = str(target), target.isa, machine_cpu()
-    past = [t for t in past if (t.target, t.isa, t.cpu) == here and t.features]
+    past = [t for t in trials_here(log, target) if t.features]
     settings = Settings(target, machine_cpu(), math.inf, 0, None, time.perf_counter())
     out = []
     with quiet(), apply_records(()), contextlib.closing(Journal(log)) as journal:

@@ -213,13 +213,10 @@ def _bytes(exe: Executable, arrays: Sequence[Array]) -> bytes:
 
 def logged(log: Path, kernels: Iterable[KernelRow], target: Target) -> list[Trial]:
     """The trials of kernels, on this CPU, that a log has: of this run, and of others before it."""
-    from compiler.scheduling.tuning_log import machine_cpu
-    from compiler.tuning.trials import read_trials
+    from compiler.tuning.trials import trials_here
 
-    known, where = {k.workload for k in kernels}, (str(target), target.isa, machine_cpu())
-    trials = read_trials(log) if log.exists() else []
-    here = [t for t in trials if (t.target, t.isa, t.cpu) == where]
-    return [t for t in here if t.choice and t.workload in known]
+    known = {k.workload for k in kernels}
+    return [t for t in trials_here(log, target) if t.choice and t.workload in known]
 
 
 def curve(
