@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import numpy as np
@@ -118,27 +119,26 @@ def echo_engines(executable: Executable, chosen: EngineChoice) -> None:
 
 
 def import_engine_option(function: F) -> F:
-    """--engine, of those that compute nodes of files; `import_with` reads it."""
+    """--engine, of those that compute nodes of files: what cannot be imported, in all models that
+    this command loads."""
+
+    @functools.wraps(function)
+    def importing(*arguments: Any, engines: Sequence[str], **named: Any) -> Any:
+        from compiler.engines.engine import checked
+        from compiler.ir.handed import ENGINES
+
+        for name in checked(engines):
+            if name not in ENGINES:
+                raise ConfigError(
+                    f"engine {name!r} computes parts of programs that run, and no nodes of files: "
+                    f"here, give --engine {ENGINES[0]}"
+                )
+        with model_files.imported_with(engines):
+            return function(*arguments, **named)
+
     text = "Let onnxruntime compute what cannot be imported: --engine onnxruntime."
-    return click.option("--engine", "engines", multiple=True, metavar="NAME", help=text)(function)
-
-
-def import_with(engines: Sequence[str]) -> None:
-    """Have engines compute what cannot be imported, in all models that this command loads.
-
-    Raises:
-        DtypelabError: there is no such engine, or it cannot run here.
-    """
-    from compiler.engines.engine import checked
-    from compiler.ir.handed import ENGINES
-
-    for name in checked(engines):
-        if name not in ENGINES:
-            raise ConfigError(
-                f"engine {name!r} computes parts of programs that run, and no nodes of files: "
-                f"here, give --engine {ENGINES[0]}"
-            )
-    click.get_current_context().with_resource(model_files.imported_with(engines))
+    option = click.option("--engine", "engines", multiple=True, metavar="NAME", help=text)
+    return cast("F", option(importing))
 
 
 def shape_option(function: F) -> F:

@@ -14,6 +14,7 @@ from experiments.systems import pipeline, schemes
 from experiments.zoo import model_files
 
 from .common import (
+    import_engine_option,
     json_option,
     model_argument,
     print_json,
@@ -44,6 +45,7 @@ FIGURES: Mapping[str, str] = {
 @click.option("--prices", type=click.Path(path_type=Path), metavar="FILE.toml",
               help="Prices of your own: tables energy, gates and area.")  # fmt: skip
 @shape_option
+@import_engine_option
 @json_option
 def costs(
     model: str, plan_file: str | None, dtype: str, accumulate: str | None, prices: Path | None,

@@ -16,6 +16,7 @@ from experiments.systems import pipeline, schemes
 from .common import (
     batch_options,
     format_options,
+    import_engine_option,
     json_option,
     load_static,
     model_argument,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     help="Draw what the accelerator's units do over time.",
 )
 @click.option("--layer", metavar="NAME", help="Draw this layer alone.")
+@import_engine_option
 @json_option
 def cycles(
     model: str,

@@ -15,6 +15,7 @@ from experiments.zoo import model_files
 
 from .common import (
     format_options,
+    import_engine_option,
     json_option,
     model_argument,
     print_json,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     "--report", is_flag=True, help="Count instructions by layer on an emulated microcontroller."
 )
 @page_options
+@import_engine_option
 @json_option
 def export(
     model: str,

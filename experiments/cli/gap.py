@@ -13,7 +13,14 @@ import click
 from experiments.files import atomic_path, check_outputs
 from experiments.zoo import model_files
 
-from .common import json_option, model_argument, print_json, progress_bar, show
+from .common import (
+    import_engine_option,
+    json_option,
+    model_argument,
+    print_json,
+    progress_bar,
+    show,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
 @click.option("--csv", type=click.Path(path_type=Path), metavar="FILE",
               help="Save the tables, behind those of others if it exists.")  # fmt: skip
+@import_engine_option
 @json_option
 def gap(
     model: str, data: str, given: Sequence[str], accumulate: str | None, n_eval: int, n_calib: int,

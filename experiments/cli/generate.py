@@ -9,6 +9,7 @@ import click
 
 from .common import (
     format_options,
+    import_engine_option,
     json_option,
     model_argument,
     print_json,
@@ -57,6 +58,7 @@ from .common import (
 )
 @format_options
 @target_options
+@import_engine_option
 @json_option
 def generate(
     model: str,

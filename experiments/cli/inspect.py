@@ -16,7 +16,6 @@ from experiments.zoo import model_files
 from .accumulators import certificates_of, table
 from .common import (
     import_engine_option,
-    import_with,
     json_option,
     model_argument,
     outputs_option,
@@ -89,7 +88,7 @@ def inspect(
     model: str, text: bool, graph: Path | None, passes: bool, target: str, opt_level: int,
     required_pass: Sequence[str], disabled_pass: Sequence[str], accumulators: bool,
     plan_file: str | None, dtype: str, file: str | None, shapes: Sequence[str],
-    chosen: Sequence[str], engines: Sequence[str], as_json: bool,
+    chosen: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
 
@@ -117,11 +116,10 @@ def inspect(
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
     if not accumulators and (plan_file is not None or dtype != "float32" or file is not None):
         raise ConfigError("--plan, --dtype and --input are for --accumulators: give that as well")
-    import_with(engines)
     path = model_files.model_file(model)
     check_outputs([graph], model_files.files_of(model))
     fixed = shapes_given(path, shapes)
-    wanted = requirements(path, dict(fixed), engines)
+    wanted = requirements(path, dict(fixed), model_files.importing_with())
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
     record = PipelineRecord()
     instruments = [record] if passes else []

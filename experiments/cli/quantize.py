@@ -13,7 +13,6 @@ from experiments.zoo import model_files
 
 from .common import (
     import_engine_option,
-    import_with,
     json_option,
     model_argument,
     print_json,
@@ -47,7 +46,6 @@ def quantize(
     model: str,
     file: str,
     shapes: Sequence[str],
-    engines: Sequence[str],
     config_file: str | None,
     settings: Sequence[str],
     output: Path | None,
@@ -74,7 +72,6 @@ def quantize(
         raise click.UsageError("give -o for the quantized model, --plan for its plan, or both")
     if output is None and dialect != "qdq":
         raise click.UsageError(f"--dialect {dialect} is how -o is written: give that too")
-    import_with(engines)
     check_outputs([output, plan_file], [*model_files.files_of(model), file, config_file])
     config = configured(config_file, settings)
     module, parts = for_calibration(model, file, shapes)

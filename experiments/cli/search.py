@@ -18,7 +18,16 @@ from experiments.measure import scoring
 from experiments.spec.overrides import value_of
 from experiments.zoo import model_files
 
-from .common import cell, json_option, model_argument, print_json, progress_bar, say, show
+from .common import (
+    cell,
+    import_engine_option,
+    json_option,
+    model_argument,
+    print_json,
+    progress_bar,
+    say,
+    show,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,6 +76,7 @@ _FILE = click.Path(path_type=Path)
               help="Save them, judged, beside uniform formats and what was asked, behind those of "
               "other searches if the file exists.")  # fmt: skip
 @click.option("--picture", type=_FILE, metavar="FILE.svg", help="Draw the formats of the layers.")
+@import_engine_option
 @json_option
 def search(
     model: str, data: str, bound: str, cost: str, formats: str, accumulators: str,

@@ -24,6 +24,7 @@ from . import tune_text
 from .common import (
     batch_options,
     device_options,
+    import_engine_option,
     json_option,
     load_static,
     model_argument,
@@ -89,6 +90,7 @@ def _report(context: click.Context, _: click.Parameter, log: str | None) -> None
     help="Then try blocks of channels, fusion and more for the network as a whole.",
 )
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
+@import_engine_option
 @json_option
 @click.option(
     "--report",

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pandas as pd
 import pytest
 from foreign_models import inverse_of_scores, words_classifier
 
-from experiments.cli.main import run_command
+from experiments.cli.main import cli, run_command
 
 pytest.importorskip("onnxruntime")
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +86,64 @@ def test_bench_times_with_regions(folder: Path, capsys: Capture) -> None:
     arguments = ["bench", folder / "inverse.onnx", "--runs", "2", "--warmup", "0", "--json"]
     facts = json.loads(said(capsys, *arguments, *ENGINE))
     assert [r["nodes"] for r in facts["engine_nodes"]] == [["inverse"]]
+
+
+def test_every_verb_that_takes_a_model_can_be_told(folder: Path) -> None:
+    """The sentence that a model is refused with names the option."""
+    verbs = {
+        name: {o for p in verb.params for o in p.opts}
+        for name, verb in cli.commands.items()
+        if any(isinstance(p, click.Argument) and p.name == "model" for p in verb.params)
+    }
+    assert len(verbs) > 8
+    assert [name for name, options in verbs.items() if "--engine" not in options] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["tune", "MODEL", "--trials", "1", "-o", "LOG"], marks=pytest.mark.thorough),
+        ["costs", "MODEL"],
+        pytest.param(
+            [
+                "gap",
+                "MODEL",
+                "--data",
+                "DATA",
+                "--n-eval",
+                "6",
+                "--n-calib",
+                "6",
+                "--metric",
+                "sqnr",
+            ],
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            ["search", "MODEL", "--data", "DATA", "--bound", "sqnr>=10", "--n-calib", "6"],
+            marks=pytest.mark.thorough,
+        ),
+        ["cycles", "MODEL", "--calib", "DATA"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_verbs_that_study_models_take_these(
+    words: list[str], folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    files = {
+        "MODEL": folder / "inverse.onnx",
+        "DATA": folder / "inverse.npz",
+        "LOG": tmp_path / "t",
+    }
+    arguments = [files.get(w, w) for w in words]
+    said(capsys, *arguments, *ENGINE, "--json")
+    assert SAID in refused(capsys, *arguments)
+
+
+def test_programs_for_others_hold_no_nodes_of_onnxruntime(folder: Path, capsys: Capture) -> None:
+    arguments = ["export", folder / "inverse.onnx", "-o", folder / "exported"]
+    assert "computes 'inverse' of this model" in refused(capsys, *arguments, *ENGINE)
+    assert not (folder / "exported").exists()
 
 
 def test_options_do_not_outlive_their_command(folder: Path, capsys: Capture) -> None:
