@@ -41,6 +41,12 @@ APART = 4
 """Elements by which the data of neighbours may lie apart that are the lanes of a vector."""
 ROWS = 8
 """Reductions that run side by side where neighbours cannot be the lanes of a vector."""
+FEW_SUMS = 4
+"""Sums side by side that do not wait for each other's additions."""
+SHORT_ROW = 7
+"""Windows side by side of sixteen short vectors: rows are often of 7, 14, 28 and 56."""
+BYTES = 14
+"""Sums of bytes, of which vectors are part full, that are side by side there."""
 SUMS = 32
 """Sums side by side of numbers of formats, in lanes."""
 CHAINS = 12
@@ -64,14 +70,29 @@ def last_is_contiguous(store: Store, path: Sequence[For], most: int = 1) -> bool
 
 
 def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tuple[int, int], ...]:
-    """Neighbouring windows along a row, whose sums stay in registers together."""
-    x = len(store.idx) - 2
-    n = path[x].extent.constant() if x >= 0 else None
-    at = path[x].var if x >= 0 else None
-    windows = n is not None and all(at in index_vars_of(r) for r in reads_of(store))
-    if n is None or n < 2 or not windows or not tileable_axis(path, x):
+    """Sums that stay in registers together: of neighbouring windows along a row, and, where these
+    are few, of neighbours along another axis (blocks of channels, say): one alone waits for its own
+    last addition."""
+    short = target.vector_registers == 16 and target.vector_bytes == 32
+    reads = reads_of(store)
+
+    def width(axis: int, most: int) -> int:
+        at, n = path[axis].var, path[axis].extent.constant() or 1
+        apart = all(at in index_vars_of(r) for r in reads) and tileable_axis(path, axis)
+        return best_width(n, most) if apart and n > 1 and most > 1 else 1
+
+    row = len(store.idx) - 2
+    if row < 0:
         return ()
-    return ((x, best_width(n, registers(target) // 2)),)
+    windows = width(row, SHORT_ROW if short else registers(target) // 2)
+    found = ((row, windows),) if windows > 1 else ()
+    if registers(target) < 2 * FEW_SUMS:
+        return found
+    sums = BYTES if short and all(r.dtype.nbytes == 1 for r in reads) else FEW_SUMS
+    for axis in reversed(range(row)):
+        if (blocks := width(axis, min(sums // windows, 2 * FEW_SUMS))) > 1:
+            return ((axis, blocks), *found)
+    return found
 
 
 def row_tile(store: Store, path: Sequence[For], target: Target) -> Tile | None:
