@@ -19,7 +19,7 @@ from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.gathered import read_where_picked
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
-from compiler.scheduling.lines import fuse_short_rows
+from compiler.scheduling.lines import fuse_short_rows, one_line
 from compiler.scheduling.matrix_tiles import schedule_matrices
 from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.row_tiles import tile_rows
@@ -47,6 +47,7 @@ from compiler.tensor.expr import (
 )
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import For, PrimFunc, Store, stores
+from compiler.types.dtypes import DType
 
 FEW = 64
 """Nodes of an expression that is computed for several vectors at once."""
@@ -301,8 +302,11 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         works_on_codes(store) or last.body is not home
     ):  # in a condition, which all lanes would share
         return
-    lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
-    if _vectorize_pair(s, store, path, target) or turn_squares(s, store, path, target):
+    widest = _widest(store, target)
+    lanes = target.vector_bytes // min(4, widest)
+    if not _is_line(store, path, widest) and _vectorize_pair(s, store, path, target):
+        return
+    if turn_squares(s, store, path, target):
         return
     ((store, path, home),) = s.stage_stores(stage)  # its loops may have been cut
     if not any(_hinders_lanes(e) for e in walk(store.value)):
@@ -326,13 +330,24 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         loop.kind = "serial" if loop.extent.constant() is None else "vector"
 
 
-def _only_bytes(store: Store) -> bool:
-    """Whether a statement does nothing but look bytes up."""
+def _widest(store: Store, target: Target) -> int:
+    """Bytes of the widest element that a statement computes with; integers alone, and what is
+    looked up in tables of bytes, count as less than 4, and without vectors only the latter."""
     nodes = list(walk(store.value))
-    plain = all(
-        isinstance(e, Gather | Cast) or (isinstance(e, Load) and e.dtype.nbytes == 1) for e in nodes
-    )
-    return plain and store.buffer.dtype.nbytes == 1 and any(isinstance(e, Gather) for e in nodes)
+    looked_up = any(isinstance(e, Gather) for e in nodes)
+    dtypes = [e.dtype for e in nodes if not (looked_up and isinstance(e, Cast))]
+
+    def width(d: DType) -> int:
+        narrow = d.nbytes == 1 if looked_up else d.is_integer or d.kind == "bool"
+        return d.nbytes if narrow and (looked_up or not target.scalar) else max(4, d.nbytes)
+
+    return max(width(d) for d in [store.buffer.dtype, *dtypes])
+
+
+def _is_line(store: Store, path: tuple[For, ...], widest: int) -> bool:
+    """Whether the two innermost loops go along one line in all that a statement reads and writes,
+    elements of one width: they are better one loop than a vector of a few rows."""
+    return len(path) > 1 and store.buffer.dtype.nbytes == widest and one_line(store, path[-2:])
 
 
 def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:
