@@ -4,7 +4,8 @@ best of its first trials beside the best of all.
 Searches are a task's own: what other kernels taught the model of time in a network's search they
 have to find out. The first trials of a long search are those of a short one with the same seed. The
 best of many measurements is flattered by that, so those that seemed best are measured again beside
-each other, as a tuner does, and the two that win, in turns, a third time: that ratio counts.
+each other and the winner beside the rules, as a tuner does; and the two that win, in turns, once
+more: that ratio counts.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.measure import compared, in_turns, quiet
 from compiler.tuning.processes import compiling_cores
 from compiler.tuning.session import Session, Settings
+from compiler.tuning.subject import GAIN
 from compiler.tuning.tasks import Task, tasks_of
-from compiler.tuning.trials import Journal, bests, read_trials
-from compiler.tuning.tuner import MeasuringMachine
+from compiler.tuning.trials import Journal, Trial, bests, read_trials
+from compiler.tuning.tuner import CAREFUL, MeasuringMachine
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.row_files import read_rows, write_rows
 from experiments.benchmarks.tuned_kernels import beside
@@ -248,11 +250,19 @@ def _judged(session: Session, first: int, protocol: Protocol) -> Judged:
     (s,) = session.subjects
     session.prepare(s)
     rules: tuple[Choice, KernelRun] = {}, s.run
-    early = session.settled(s, s.trials[:first], FINALISTS) or rules
-    late = session.settled(s, s.trials, FINALISTS) or rules
+
+    def winner(trials: Sequence[Trial]) -> tuple[Choice, KernelRun]:
+        """The best of these, if a tuner would keep it."""
+        found = session.settled(s, trials, FINALISTS)
+        if found is None:
+            return rules
+        default, ms = session.machine.turns(s.run, found[1])(CAREFUL)
+        return found if ms < GAIN * default else rules
+
+    early, late = winner(s.trials[:first]), winner(s.trials)
     if early[0] != late[0] and compared(session.machine.turns(early[1], late[1])).ratio > 1:
         late = early  # the first trials are among all of them
-    ruled = beside(late[1], s.run, protocol)
+    ruled = beside(late[1], None if late is rules else s.run, protocol)
     ms = ruled.ms
     if early[0] == late[0]:
         return Judged(late is not rules, ms * ruled.ratio, ms, ms, 1.0, 1.0, 1.0, ruled.noise)

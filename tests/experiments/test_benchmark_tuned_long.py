@@ -21,7 +21,7 @@ from compiler.ir.expr import IRModule
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.trials import Journal, Trial
-from compiler.tuning.tuner import MeasuringMachine
+from compiler.tuning.tuner import CAREFUL, MeasuringMachine
 from experiments.benchmarks import tuned_long
 from experiments.benchmarks.__main__ import main
 from experiments.benchmarks.row_files import read_rows
@@ -155,3 +155,19 @@ def test_a_search_is_judged_by_what_is_measured_again(
     more = tuned_long._searched("a", task, HOST, 4, 16, True, tmp_path / "log.jsonl")
     assert more.measured == 16  # of which the log had 12
     assert json.loads(more.curve)[:4] == points[:4]
+
+
+@pytest.mark.thorough
+def test_what_is_no_quicker_when_it_is_measured_again_is_left_to_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a tuner does: the clock says that all is quicker, but not in the careful measurement."""
+    monkeypatch.setattr(
+        "compiler.tuning.tuner.in_turns",
+        lambda a, b, rounds: (2.0, 2.0 if rounds == CAREFUL else 1.9),
+    )
+    (task, *_) = tasks_of(compiler.optimize(net(width=256)), HOST)
+    row = tuned_long._searched("a", task, HOST, 4, 12, True, tmp_path / "log.jsonl")
+    assert row.measured == 12
+    assert row.default_ms == row.first_ms == row.best_ms
+    assert (row.share, row.within) == (1.0, 0)
