@@ -310,7 +310,7 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         return
     ((store, path, home),) = s.stage_stores(stage)  # its loops may have been cut
     if not any(_hinders_lanes(e) for e in walk(store.value)):
-        store, path = fuse_short_rows(s, store, path, lanes)
+        store, path = fuse_short_rows(s, store, path, lanes, target.vectors_at_once)
     last = path[-1]
     n = last.extent.constant()
     whole = n is not None and n <= 2 * lanes
@@ -321,10 +321,15 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     if whole:
         s.vectorize(last.var.name)
         return
-    if n is not None and sum(1 for _ in walk(store.value)) <= FEW:
-        lanes *= min(target.architecture.vectors_at_once, n // lanes)
+    plain = _moves_plainly(store, last.var)
     outer, inner = s.split(last.var.name, lanes)
     s.peel(outer)
+    few = n is not None and sum(1 for _ in walk(store.value)) <= FEW
+    several = min(target.vectors_at_once, (n or 0) // lanes) if few else 1
+    if several > 1:
+        outer, beside = s.split(outer, several)
+        s.peel(outer)
+        (s.vectorize if plain else s.unroll)(beside)
     for loop, _, _ in s.find(inner):
         # What is left of an extent that is known at run time only goes one by one.
         loop.kind = "serial" if loop.extent.constant() is None else "vector"
@@ -348,6 +353,15 @@ def _is_line(store: Store, path: tuple[For, ...], widest: int) -> bool:
     """Whether the two innermost loops go along one line in all that a statement reads and writes,
     elements of one width: they are better one loop than a vector of a few rows."""
     return len(path) > 1 and store.buffer.dtype.nbytes == widest and one_line(store, path[-2:])
+
+
+def _moves_plainly(store: Store, v: Var) -> bool:
+    """Whether all data is read as `v` goes, or not moved by it: other patterns, and rows that are
+    looked up, are recognized in one loop of lanes, not in two."""
+    nodes = list(walk(store.value))
+    flats = [e.buffer.flat(e.idx) for e in nodes if isinstance(e, Load)]
+    odd = any(isinstance(e, Gather | IndexValue) for e in nodes)
+    return not odd and all(x.terms.get(v, 0) in (0, 1) and not _hides(x, v) for x in flats)
 
 
 def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:

@@ -34,16 +34,20 @@ def step_of(flat: Index, v: Var) -> int | None:
 
 
 def fuse_short_rows(
-    s: Schedule, store: Store, path: Sequence[For], lanes: int
+    s: Schedule, store: Store, path: Sequence[For], lanes: int, vectors: int = 1
 ) -> tuple[Store, tuple[For, ...]]:
     """Make so many of the innermost loops of an elementwise stage one that vectors of `lanes` are
-    filled, where all that it reads and writes lies along one line, or does not move at all; else
-    nothing is changed. Returns the stage's statement and loops."""
+    filled, so many at least, where all that it reads and writes lies along one line, or does not
+    move at all; else nothing is changed. Returns the stage's statement and loops."""
+
+    def short(n: int) -> bool:
+        return (n % lanes != 0 or n < vectors * lanes) and n < LONG * lanes
+
     n = path[-1].extent.constant()
-    if n is None or n % lanes == 0 or n >= LONG * lanes:
+    if n is None or not short(n):
         return store, tuple(path)
     count, best = 1, n
-    while best % lanes and best < LONG * lanes and count < len(path):
+    while short(best) and count < len(path):
         if not one_line(store, path[-count - 1 :]):
             break
         count += 1

@@ -162,8 +162,7 @@ def spatial_tile(axes: list[Axis], most: int) -> tuple[tuple[int, int], ...]:
 def few_registers(dtype: DType, target: Target) -> bool:
     """Whether a tile of floats has the 16 registers of AVX2, where a fused multiply-add needs no
     other for its product."""
-    sixteen = target.vector_registers == 16 and target.vector_bytes == 32
-    return sixteen and target.fma and dtype in (FLOAT32, FLOAT64)
+    return target.short_vectors and target.fma and dtype in (FLOAT32, FLOAT64)
 
 
 def threes(vectors: int, taps: bool) -> bool:

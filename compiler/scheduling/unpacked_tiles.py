@@ -73,7 +73,7 @@ def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tup
     """Sums that stay in registers together: of neighbouring windows along a row, and, where these
     are few, of neighbours along another axis (blocks of channels, say): one alone waits for its own
     last addition."""
-    short = target.vector_registers == 16 and target.vector_bytes == 32
+    short = target.short_vectors
     reads = reads_of(store)
 
     def width(axis: int, most: int) -> int:

@@ -239,6 +239,17 @@ class Target:
         return self.vector_bytes < 16
 
     @property
+    def short_vectors(self) -> bool:
+        """Whether it has sixteen registers of 32 bytes, as AVX2: loops, sums that wait for each
+        other and loads count for more there than on CPUs with more."""
+        return self._vectors == (32, 16)
+
+    @property
+    def vectors_at_once(self) -> int:
+        """Vectors in the body of a loop over elements (see `Architecture`)."""
+        return 4 if self.short_vectors else self.architecture.vectors_at_once
+
+    @property
     def look_ups(self) -> bool:
         """Whether tables of results are quicker than arithmetic on floats, which has no vectors."""
         return self.architecture.look_ups
