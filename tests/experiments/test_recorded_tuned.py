@@ -36,3 +36,23 @@ def test_every_network_has_the_kernels_that_its_row_counts(name: str) -> None:
         gains = [float(k["gain"]) for k in mine if k["tuned"] == k["ruled"] == "True"]
         mean = math.exp(sum(map(math.log, gains)) / len(gains)) if gains else 1.0
         assert math.isclose(mean, float(r["ruled_gain"]), rel_tol=1e-4)
+
+
+def test_what_a_short_search_leaves_is_what_is_said_of_it() -> None:
+    """results/README.md: of ten kernels, in how many, and how much at most and in the mean."""
+    found = rows("tuned_long_avx2.csv")
+    shares = [float(r["share"]) for r in found]
+    assert len(found) == 10
+    assert len({r["network"] for r in found}) == 10
+    assert all((r["first"], r["trials"]) == ("64", "2000") for r in found)
+    assert all(int(r["measured"]) <= 2000 for r in found)
+    assert sum(s >= 0.99 for s in shares) == 3
+    assert round(1 / math.exp(sum(map(math.log, shares)) / 10), 3) == 1.035
+    assert round(1 / min(shares), 2) == 1.12
+    slower = [r for r in found if float(r["first_ms"]) > float(r["default_ms"])]
+    assert len(slower) == 2
+    gains = {r["kind"]: round(float(r["default_ms"]) / float(r["best_ms"]), 2) for r in found}
+    assert gains["mean of float32"] == 1.96
+    assert gains["take of float32"] == 2.45
+    assert gains["concatenate of uint8"] == 1.39
+    assert gains["max of uint8"] == 1.09
