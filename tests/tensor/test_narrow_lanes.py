@@ -65,6 +65,56 @@ def test_machines_without_vectors_have_no_wider_ones() -> None:
     assert set(re.findall(r"<\d+ x i8>", program.kernels[0].source)) <= {"<2 x i8>"}
 
 
+def looked_up(rows: int, wanted: int, width: int) -> IRModule:
+    b = FunctionBuilder()
+    table, at = b.param("t", (rows, width), "float32"), b.param("i", (wanted,), "int64")
+    return IRModule({"main": b.finish(b.call("nn.relu", b.call("take", table, at, axis=0)))})
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+def test_rows_that_are_looked_up_are_read_as_rows(target: str) -> None:
+    """Not lane by lane, however many vectors stand in a body."""
+    kernels = compile_program(looked_up(50, 9, 768), Target.anywhere(target)).kernels
+    (source,) = (k.source for k in kernels if "take" in k.source)
+    assert re.search(r"load <(8|16) x float>", source)
+    assert not re.search(r"load float\b", source)
+
+
+@pytest.mark.sampled(4)
+@settings(max_examples=30)
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(1, 300))
+def test_rows_of_any_width_are_looked_up(rows: int, wanted: int, width: int) -> None:
+    rng = np.random.default_rng(rows * wanted + width)
+    table = rng.standard_normal((rows, width)).astype("float32")
+    at = rng.integers(0, rows, wanted)
+    got = compiler.build(looked_up(rows, wanted, width))(table, at)
+    np.testing.assert_array_equal(got, np.maximum(table[at], 0))
+
+
+@pytest.mark.sampled(4)
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(1, 70), min_size=1, max_size=3),
+    st.data(),
+    st.sampled_from(["float32", "float64", "int32"]),
+)
+def test_wider_elements_of_any_shape(shape: list[int], data: st.DataObject, dtype: str) -> None:
+    """x * b + x, where b is repeated along some axes, every second column of it, and turned."""
+    rng = np.random.default_rng(sum(shape))
+    kept = data.draw(st.sets(st.integers(0, len(shape) - 1)))
+    repeated = tuple(n if k in kept else 1 for k, n in enumerate(shape))
+    x, y = (rng.integers(-9, 9, s).astype(dtype) for s in (tuple(shape), repeated))
+    b = FunctionBuilder()
+    p, q = b.param("x", tuple(shape), dtype), b.param("y", repeated, dtype)
+    z = b.call("add", b.call("multiply", p, q), p)
+    begin, end = [0] * len(shape), shape
+    half = b.call("strided_slice", z, begin=begin, end=end, strides=[1] * (len(shape) - 1) + [2])
+    turned = b.call("transpose", half, axes=[*range(len(shape))][::-1])
+    mod = IRModule({"main": b.finish(turned)})
+    want = (x * y + x)[..., ::2].T
+    np.testing.assert_array_equal(compiler.build(mod)(x, y), want)
+
+
 @pytest.mark.sampled(4)
 @settings(max_examples=40)
 @given(
