@@ -22,6 +22,9 @@ LEAST = 32
 """Trials before which nothing is learned."""
 GROWTH = 1.25
 """How many times as many trials there must be before it is learned again."""
+FAR_OFF, STEEP = 0.2, 3.0
+"""What a trial weighs that is far from the best of its kernel; by what power of their ratio those
+near it weigh more."""
 FORESTS = 3
 """Models whose mean is taken: each sees another part of trials and features."""
 HOPELESS = 3.0
@@ -67,6 +70,7 @@ class CostModel:
         self._learning, self._seed = learning and learns(), seed
         self._rows: list[Array] = []
         self._ratios: list[float] = []
+        self._kernels: list[bytes] = []
         self._learned = 0
         self._trees: list[Any] = []
 
@@ -84,6 +88,7 @@ class CostModel:
             ratio: its time as a share of that schedule's.
         """
         self._rows.append(_row(features, default))
+        self._kernels.append(default.tobytes())
         self._ratios.append(min(3.0, max(-3.0, math.log2(ratio))))
 
     def predict(self, features: Sequence[Array], default: Array) -> Array:
@@ -109,8 +114,7 @@ class CostModel:
         blind = rows.copy()
         for k in _REPORTED:
             blind[:, [k, k + len(NAMES)]] = np.nan
-        # What is much slower than the rules need not be told apart well.
-        weights = np.where(ratios < 0.5, 1.0, 0.3)
+        weights = self._weights(ratios)
         options = {
             "objective": "l1", "learning_rate": 0.08, "num_leaves": 31, "verbose": -1,
             "min_data_in_leaf": 4, "feature_fraction": 0.4, "bagging_fraction": 0.8,
@@ -128,6 +132,13 @@ class CostModel:
             for k in range(FORESTS)
         ]
         self._learned = len(self._rows)
+
+    def _weights(self, ratios: Array) -> Array:
+        """What is much slower than the best of its kernel need not be told apart well."""
+        best: dict[bytes, float] = {}
+        for kernel, ratio in zip(self._kernels, ratios.tolist(), strict=True):
+            best[kernel] = min(ratio, best.get(kernel, ratio))
+        return FAR_OFF + np.exp2(-STEEP * (ratios - [best[k] for k in self._kernels]))
 
 
 def _row(features: Array, default: Array) -> Array:

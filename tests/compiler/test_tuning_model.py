@@ -21,7 +21,7 @@ from compiler.scheduling.choices import Choice
 from compiler.target.registry import Target
 from compiler.tuning import cost_model
 from compiler.tuning.allocation import Progress, next_task
-from compiler.tuning.cost_model import CostModel, hopeless
+from compiler.tuning.cost_model import FAR_OFF, CostModel, hopeless
 from compiler.tuning.features import NAMES, Report, estimated, report_of, with_report
 from compiler.tuning.measure import compared
 from compiler.tuning.proposals import Search
@@ -149,6 +149,23 @@ def test_the_model_learns_and_ranks_what_it_has_not_seen() -> None:
     predicted = model.predict(unseen, default)
     assert model.kind == "lightgbm"
     assert np.corrcoef(predicted, np.log2(truth))[0, 1] > 0.9
+
+
+def test_what_is_near_the_best_of_its_kernel_counts_for_more() -> None:
+    """A half of the rules' time may be the best of one kernel, and poor of another."""
+    model = CostModel()
+    good, poor = np.zeros(len(NAMES)), np.ones(len(NAMES))
+    for default, ratios in ((good, (1.0, 0.5, 2.0)), (poor, (0.25, 0.5, 0.26))):
+        for ratio in ratios:
+            model.add(default + ratio, default, ratio)
+    weights = model._weights(np.array(model._ratios))
+    order = [1, 0, 2], [3, 5, 4]
+    for places in order:
+        ranked = weights[places]
+        assert (np.diff(ranked) < 0).all()
+        assert ranked[0] == pytest.approx(1 + FAR_OFF)
+    assert weights[1] > 2 * weights[4]  # the same share of the rules' time
+    assert (weights > FAR_OFF).all()
 
 
 def test_without_lightgbm_an_analysis_ranks(
