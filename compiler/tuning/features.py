@@ -48,6 +48,16 @@ NAMES = (
 _SHARES = frozenset(("spare", "lanes", "near_share", "next_share"))
 
 
+_RATES = {"near_bytes": 64, "next_bytes": 24, "far_bytes": 8}
+"""Bytes a cycle that pass between the caches."""
+OPERANDS = 4
+"""Registers for what is added to sums."""
+_COUNTED = (
+    *_RATES, "cycles", "vector_loads", "broadcasts", "registers", "accumulators",
+    "vector_operations", "instructions",
+)  # fmt: skip
+
+
 def features_of(func: PrimFunc, target: Target) -> Array:
     """The features of a scheduled loop nest: float64 of len(NAMES), counts as log2(1 + count)."""
     found = _Walk(target)
@@ -97,8 +107,18 @@ def with_report(features: Array, report: Report) -> Array:
 
 
 def estimated(features: Array) -> float:
-    """log2 of the cycles that an analysis without measurements expects."""
-    return float(features[NAMES.index("cycles")])
+    """log2 of the cycles that an analysis without measurements expects: those that were added up,
+    half of which what comes from the caches overlaps with; operands that are read go beside
+    arithmetic only in part; and sums without a register are read and written each time."""
+    known = dict(zip(NAMES, features.tolist(), strict=True))
+    count = {k: 2.0 ** known[k] - 1 for k in _COUNTED}
+    traffic = sum(count[k] / rate for k, rate in _RATES.items())
+    loads = count["vector_loads"] + count["broadcasts"]
+    limit = count["registers"] / max(1e-9, 1 - known["spare"])
+    sums = count["accumulators"]
+    spilled = max(0.0, sums + OPERANDS - limit) / max(1.0, sums)
+    work = count["vector_operations"] + count["instructions"]
+    return math.log2(1 + max(0.0, count["cycles"] - traffic / 2) + loads / 2 + spilled * work)
 
 
 def _bytes(b: Buffer) -> int:
@@ -319,9 +339,9 @@ class _Walk:
                 traffic[level] += times * sizes[fits]
                 if level < 2:
                     self.most(("near_share", "next_share")[level], min(4.0, sizes[fits] / room))
-        for name, moved in zip(("near_bytes", "next_bytes", "far_bytes"), traffic, strict=True):
+        for name, moved in zip(_RATES, traffic, strict=True):
             self.add(name, moved)
-        return traffic[0] / 64 + traffic[1] / 24 + traffic[2] / 8
+        return sum(n / rate for n, rate in zip(traffic, _RATES.values(), strict=True))
 
 
 def _spans(a: _Access, whole: int) -> list[float]:

@@ -180,6 +180,25 @@ def test_without_lightgbm_an_analysis_ranks(
     assert model.kind == "analysis"
 
 
+def test_an_estimate_knows_of_registers_loads_and_caches() -> None:
+    """Each costs, whatever else there is; what the cycles hold of memory counts for half."""
+
+    def guess(**counts: float) -> float:
+        """Cycles of a body of so many of each, on 16 registers."""
+        known = dict.fromkeys(NAMES, 0.0) | {"cycles": 1000.0, "vector_operations": 2000.0}
+        known |= {"accumulators": 8.0, "registers": 12.0} | counts
+        found = np.array([math.log2(1 + known[k]) for k in NAMES])
+        found[NAMES.index("spare")] = 1 - known["registers"] / 16
+        return 2.0 ** estimated(found) - 1
+
+    assert guess() == pytest.approx(1000)
+    assert guess(accumulators=12, registers=16) == pytest.approx(1000)
+    assert guess(accumulators=16, registers=20) == pytest.approx(1000 + 4 / 16 * 2000)
+    assert guess(vector_loads=100, broadcasts=300) == pytest.approx(1200)
+    assert guess(far_bytes=800) == pytest.approx(950)
+    assert guess(next_bytes=10**6) == pytest.approx(0)  # less than there is, if counts disagree
+
+
 def test_what_is_hopeless() -> None:
     default = np.zeros(len(NAMES))
     slow, large = default.copy(), default.copy()
