@@ -67,6 +67,8 @@ def _milliseconds(call: Callable[[int], object], repeat: int) -> Callable[[], fl
 
 Turns = Callable[[int], tuple[float, float]]
 """Median milliseconds of two functions, timed in turns for a number of rounds (see `in_turns`)."""
+CAREFUL = 31
+"""Rounds of a measurement that decides."""
 BATCH = 3
 """Rounds whose medians give one ratio."""
 LEAST, MOST = 3, 16

@@ -20,7 +20,7 @@ from compiler.tuning.compilation import Outcome
 from compiler.tuning.cost_model import CostModel
 from compiler.tuning.features import with_report
 from compiler.tuning.kernel_run import random_arrays
-from compiler.tuning.measure import Comparison, Turns, compared
+from compiler.tuning.measure import CAREFUL, Comparison, Turns, compared
 from compiler.tuning.processes import Compilers
 from compiler.tuning.proposals import Candidate, Search
 from compiler.tuning.subject import GAIN, Subject
@@ -251,6 +251,17 @@ class Session:
             if best is None or compared(self.machine.turns(best[1], run)).ratio < 1:
                 best = choice, run
         return best
+
+    def confirmed(
+        self, s: Subject, among: Sequence[Trial], most: int = FINALISTS
+    ) -> tuple[Choice, Any, float] | None:
+        """The same, if it is still quicker once it has been measured beside the rules with care:
+        its choice, a kernel by it, and its milliseconds; those of the rules are the task's then."""
+        found = self.settled(s, among, most)
+        if found is None:
+            return None
+        s.state.default_ms, ms = self.machine.turns(s.run, found[1])(CAREFUL)
+        return (*found, ms) if ms < GAIN * s.state.default_ms else None
 
     def measure(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
         """Measure a candidate beside the rules' schedule, write it down and learn from it.

@@ -51,13 +51,13 @@ from compiler.tuning.measure import (
 from compiler.tuning.places import Place
 from compiler.tuning.processes import compiling_cores
 from compiler.tuning.session import Hint, Progress, Session, Settings, hints_of
-from compiler.tuning.subject import GAIN, Subject
+from compiler.tuning.subject import Subject
 from compiler.tuning.tasks import Demand, Task, tasks_of
 from compiler.tuning.trials import Journal, Trial, bests, read_trials, trials_here
 from compiler.types.dtypes import Array
 
-QUICK, CAREFUL = 7, 31
-"""Rounds of a first look, and of a measurement that decides."""
+QUICK = 7
+"""Rounds of a first look."""
 NETWORK_GAIN = 0.995
 """The share of its time that the whole network must take less than: most of its kernels may be as
 they were."""
@@ -286,14 +286,11 @@ def _confirmed(session: Session) -> list[_Kept]:
     """Measure once more what was best of many, which flatters it: those that are still faster."""
     kept = []
     for s in session.subjects:
-        best = session.settled(s, s.trials) if s.best is not None else None
-        if best is None:
-            continue
-        choice, run = best
-        default, ms = session.machine.turns(s.run, run)(CAREFUL)
-        s.state.default_ms = default
-        if ms < GAIN * default:
-            kept.append(_Kept(s, _record(session, s, choice, default, ms)))
+        found = session.confirmed(s, s.trials) if s.best is not None else None
+        if found is not None:
+            choice, _, ms = found
+            record = _record(session, s, choice, s.state.default_ms, ms)
+            kept.append(_Kept(s, record))
     return kept
 
 

@@ -16,9 +16,8 @@ from compiler.runtime.kernels import Kernel, compile_kernel
 from compiler.scheduling.tuning_log import active_history, summary, workload_key
 from compiler.tensor.stmt import Intrin, PrimFunc, Store, walk_stmts
 from compiler.tuning.kernel_run import KernelRun, Room, random_arrays
-from compiler.tuning.measure import compared, in_turns, quiet
+from compiler.tuning.measure import CAREFUL, compared, in_turns, quiet
 from compiler.tuning.tasks import legalized, outgrows_caches
-from compiler.tuning.tuner import CAREFUL
 from experiments.benchmarks.bounds import Machine, lowered_operations, work_of
 from experiments.measure.disturbance import pinned
 from experiments.measure.speedup import Protocol, measure_speedup

@@ -35,10 +35,9 @@ from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.measure import compared, in_turns, quiet
 from compiler.tuning.processes import compiling_cores
 from compiler.tuning.session import Session, Settings
-from compiler.tuning.subject import GAIN
 from compiler.tuning.tasks import Task, tasks_of
-from compiler.tuning.trials import Journal, Trial, bests, read_trials
-from compiler.tuning.tuner import CAREFUL, MeasuringMachine
+from compiler.tuning.trials import Journal, bests, read_trials
+from compiler.tuning.tuner import MeasuringMachine
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.row_files import read_rows, write_rows
 from experiments.benchmarks.tuned_kernels import beside
@@ -250,16 +249,10 @@ def _judged(session: Session, first: int, protocol: Protocol) -> Judged:
     (s,) = session.subjects
     session.prepare(s)
     rules: tuple[Choice, KernelRun] = {}, s.run
-
-    def winner(trials: Sequence[Trial]) -> tuple[Choice, KernelRun]:
-        """The best of these, if a tuner would keep it."""
-        found = session.settled(s, trials, FINALISTS)
-        if found is None:
-            return rules
-        default, ms = session.machine.turns(s.run, found[1])(CAREFUL)
-        return found if ms < GAIN * default else rules
-
-    early, late = winner(s.trials[:first]), winner(s.trials)
+    early, late = (
+        kept[:2] if (kept := session.confirmed(s, trials, FINALISTS)) else rules
+        for trials in (s.trials[:first], s.trials)
+    )
     if early[0] != late[0] and compared(session.machine.turns(early[1], late[1])).ratio > 1:
         late = early  # the first trials are among all of them
     ruled = beside(late[1], None if late is rules else s.run, protocol)

@@ -18,10 +18,11 @@ from click.testing import CliRunner
 import compiler
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.tuning.measure import CAREFUL
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.trials import Journal, Trial
-from compiler.tuning.tuner import CAREFUL, MeasuringMachine
+from compiler.tuning.tuner import MeasuringMachine
 from experiments.benchmarks import tuned_long
 from experiments.benchmarks.__main__ import main
 from experiments.benchmarks.row_files import read_rows
