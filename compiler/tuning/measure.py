@@ -96,9 +96,16 @@ class Comparison:
     high: float
 
 
-def compared(turns: Turns, limit_s: float = LIMIT_S) -> Comparison:
+def compared(turns: Turns, limit_s: float = LIMIT_S, least_s: float = 0.0) -> Comparison:
     """Time two functions in turns until the interval of the ratio of their times leaves out 1, or
-    is within 1 %; or until the second is plainly slower, or it has taken `limit_s` seconds."""
+    is within 1 %; or until the second is plainly slower, or it has taken `limit_s` seconds.
+
+    Args:
+        turns: times them.
+        limit_s: see above.
+        least_s: seconds before which it is not enough that the interval leaves out 1: how much
+            quicker one is is to be known as well.
+    """
     start = time.perf_counter()
     first: list[float] = []
     second: list[float] = []
@@ -109,10 +116,13 @@ def compared(turns: Turns, limit_s: float = LIMIT_S) -> Comparison:
         second.append(b)
         logs.append(math.log(max(b, 1e-9) / max(a, 1e-9)))
         mean, n = statistics.fmean(logs), len(logs)
-        half = _T[n - 2] * statistics.stdev(logs) / math.sqrt(n) if n > 1 else 0.0
-        late = time.perf_counter() - start > limit_s and n > 1
+        half = _T[min(n, MOST) - 2] * statistics.stdev(logs) / math.sqrt(n) if n > 1 else 0.0
+        spent = time.perf_counter() - start
+        apart = half < abs(mean) and spent >= least_s
+        many = n >= MOST and spent >= least_s
+        late = spent > limit_s and n > 1
         plain = n <= len(PLAIN) and min(logs) > math.log(PLAIN[n - 1])
-        if late or plain or n == MOST or (n >= LEAST and (half < abs(mean) or half < NARROW)):
+        if late or plain or many or (n >= LEAST and (apart or half < NARROW)):
             break
     times = statistics.median(first), statistics.median(second)
     return Comparison(*times, *map(math.exp, (mean, mean - half, mean + half)))

@@ -39,6 +39,9 @@ FINALISTS = 4
 flattered by that, and may not be the best."""
 HINTS = 8
 """Choices of others that are tried first, of the same loops and of others of their structure."""
+LEAST_S = 0.03
+"""Seconds for which a candidate is measured, even if it is known earlier which is quicker: the next
+one is still being compiled, and the best are told apart better."""
 Hint = tuple[str, str, float, Choice]
 """(workload, structure, ratio, choice): that a choice took this share of the rules' time."""
 
@@ -91,7 +94,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user asks for: seconds, a number that all draws follow from, trials in all."""
+    """What a user asks for: seconds, a number that all draws follow from, trials in all; and the
+    least that a comparison takes (see `compared`)."""
 
     target: Target
     cpu: str
@@ -100,6 +104,7 @@ class Settings:
     limit: int | None
     start: float
     progress: Callable[[Progress], None] | None = None
+    least_s: float = LEAST_S
 
 
 class Session:
@@ -287,7 +292,7 @@ class Session:
             except DtypelabError as e:
                 reason = str(e)
         if not reason:
-            found = compared(self.machine.turns(s.run, run))
+            found = compared(self.machine.turns(s.run, run), least_s=self.settings.least_s)
             if not s.state.default_ms:
                 self._note_rules(s, found.first_ms)
         self._note(s, candidate, features, found, reason)

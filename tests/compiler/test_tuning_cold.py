@@ -79,6 +79,17 @@ def test_long_kernels_are_timed_by_the_threads_clock(monkeypatch: pytest.MonkeyP
 
 
 @linux
+def test_a_sample_of_a_short_kernel_is_no_step_of_the_clock() -> None:
+    """Clocks that tell tens of nanoseconds would make a median a multiple of that."""
+    (task,) = tasks_of(compiler.optimize(net(64, 48)), HOST)
+    kernel = compile_kernel(legalize(task.function), HOST)
+    run = KernelRun(kernel, HOST, random_arrays(legalize(task.function), 0), cold=True)
+    run._cold_loop = lambda *_: None
+    run._times[:] = [110, 120, 110, 120, 9000]
+    assert run.cold_ms() == pytest.approx(350e-6 / 3)
+
+
+@linux
 def test_taking_turns_asks_for_cold_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     (task,) = tasks_of(compiler.optimize(net(64, 48)), HOST)
     kernel = compile_kernel(legalize(task.function), HOST)

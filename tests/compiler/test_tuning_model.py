@@ -304,6 +304,15 @@ def test_a_comparison_goes_on_until_it_knows(ratio: float, noise: float) -> None
     assert abs(found.ratio / ratio - 1) < 3 * noise
 
 
+def test_a_comparison_may_go_on_until_it_knows_by_how_much() -> None:
+    hasty, patient = turns(0.9, 0.05), turns(0.9, 0.05)
+    compared(hasty[1])  # type: ignore[arg-type]
+    found = compared(patient[1], least_s=0.01)  # type: ignore[arg-type]
+    assert len(hasty[0]) <= 16 < len(patient[0])
+    assert abs(found.ratio / 0.9 - 1) < 0.02
+    assert found.high / found.low < 1.05
+
+
 def test_what_is_plainly_slower_is_measured_once() -> None:
     calls, timed = turns(2.0, 0.01)
     found = compared(timed)  # type: ignore[arg-type]
