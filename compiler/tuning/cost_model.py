@@ -25,13 +25,24 @@ GROWTH = 1.25
 FAR_OFF, STEEP = 0.2, 3.0
 """What a trial weighs that is far from the best of its kernel; by what power of their ratio those
 near it weigh more."""
-FORESTS = 3
-"""Models whose mean is taken: each sees another part of trials and features."""
+FORESTS, ROUNDS, RATE = 8, 75, 0.16
+"""Models whose mean is taken (each sees another part of trials and features), trees of each, and
+how far each tree goes. Many that learn fast rank better than few that learn slowly, in as much
+time."""
 HOPELESS = 3.0
 """log2 of how many times the rules' cycles an analysis may expect of a candidate."""
 LARGEST = 13.0
 """log2 of the operations that an unrolled body may have: LLVM would take seconds for more."""
 _REPORTED = [NAMES.index("reloads"), NAMES.index("frame")]
+_WORK = [NAMES.index(n) for n in ("vector_operations", "instructions", "scalar_operations")]
+_COUNTED = [
+    NAMES.index(n)
+    for n in (
+        "scalar_operations", "slow", "custom", "vector_loads", "broadcasts", "strided_loads",
+        "gathers", "vector_stores", "other_stores", "loop_rounds", "near_bytes", "next_bytes",
+        "far_bytes", "cycles", "reloads",
+    )
+]  # fmt: skip
 
 
 @cache
@@ -69,6 +80,7 @@ class CostModel:
     def __init__(self, learning: bool = True, seed: int = 0):
         self._learning, self._seed = learning and learns(), seed
         self._rows: list[Array] = []
+        self._blind: list[Array] = []  # the same, as it was before LLVM had seen the candidate
         self._ratios: list[float] = []
         self._kernels: list[bytes] = []
         self._learned = 0
@@ -88,6 +100,7 @@ class CostModel:
             ratio: its time as a share of that schedule's.
         """
         self._rows.append(_row(features, default))
+        self._blind.append(_row(unreported(features), default))
         self._kernels.append(default.tobytes())
         self._ratios.append(min(3.0, max(-3.0, math.log2(ratio))))
 
@@ -108,26 +121,23 @@ class CostModel:
             return
         import lightgbm
 
-        rows, ratios = np.stack(self._rows), np.array(self._ratios)
-        # Candidates are ranked before LLVM has seen them: every trial counts both with its report
-        # and without.
-        blind = rows.copy()
-        for k in _REPORTED:
-            blind[:, [k, k + len(NAMES)]] = np.nan
+        ratios = np.array(self._ratios)
         weights = self._weights(ratios)
         options = {
-            "objective": "l1", "learning_rate": 0.08, "num_leaves": 31, "verbose": -1,
+            "objective": "l1", "learning_rate": RATE, "num_leaves": 31, "verbose": -1,
             "min_data_in_leaf": 4, "feature_fraction": 0.4, "bagging_fraction": 0.8,
             "bagging_freq": 1, "lambda_l2": 0.1, "num_threads": 1, "deterministic": True,
             "force_row_wise": True,
         }  # fmt: skip
-        both = np.concatenate([rows, blind]), np.concatenate([ratios, ratios])
+        # Candidates are ranked before LLVM has seen them: every trial counts both with its report
+        # and without.
+        both = np.stack([*self._rows, *self._blind]), np.concatenate([ratios, ratios])
         weight = np.concatenate([weights, weights])
         self._trees = [
             lightgbm.train(
                 {**options, "seed": self._seed + k},
                 lightgbm.Dataset(*both, weight=weight),
-                num_boost_round=150,
+                num_boost_round=ROUNDS,
             )
             for k in range(FORESTS)
         ]
@@ -142,5 +152,7 @@ class CostModel:
 
 
 def _row(features: Array, default: Array) -> Array:
-    """What the trees see: the features, and how they differ from the rules' schedule's."""
-    return np.concatenate([features, features - default])
+    """What the trees see: the features, how they differ from the rules' schedule's, and counts for
+    each operation, in which kernels of all sizes are alike."""
+    work = np.log2(np.sum(np.exp2(features[_WORK])))
+    return np.concatenate([features, features - default, features[_COUNTED] - work])

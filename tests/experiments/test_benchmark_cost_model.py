@@ -21,6 +21,7 @@ def test_ranks_of_a_pick() -> None:
     assert perfect.order == pytest.approx(1)
     near = rank(np.array([0.0, 1, 2, 3, 4]), times)  # picks 1.0: 0.995 is within noise
     assert (near.position, near.strict) == (0.0, 0.2)
+    assert (near.within, near.strictly) == (1.0, 0.0)
     assert near.loss == pytest.approx(1 / 0.995)
     worst = rank(-times, times)
     assert (worst.position, worst.strict) == (0.8, 0.8)

@@ -17,9 +17,14 @@ from compiler.tuning.trials import Trial, read_trials
 from compiler.types.dtypes import Array
 from experiments.benchmarks import cost_ranks
 from experiments.benchmarks.__main__ import main
-from experiments.benchmarks.cost_ranks import ranked, samples_of
+from experiments.benchmarks.cost_ranks import Rank, ranked, samples_of
 
-KERNELS, CANDIDATES = 12, 12
+KERNELS, CANDIDATES, SPLITS = 12, 12, 2
+
+
+@pytest.fixture(autouse=True)
+def few_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_ranks, "SPLITS", SPLITS)
 
 
 def log(path: Path, seed: int = 0, kernels: int = KERNELS) -> Path:
@@ -87,8 +92,18 @@ def test_no_kernel_is_ranked_by_its_own_structure(
 
     monkeypatch.setattr(cost_ranks, "CostModel", Watching)
     ranked(samples, more=more)
-    assert len(asked) == KERNELS
+    assert len(asked) == KERNELS * SPLITS
     assert min(asked) >= 4
+
+
+def test_the_mean_of_several_picks() -> None:
+    one, other = Rank(0.0, 0.02, 1, 1, 1.0, 0.9), Rank(0.2, 0.3, 0, 0, 1.21, 0.7)
+    mean = Rank.mean([one, other])
+    assert mean.position == pytest.approx(0.1)
+    assert (mean.within, mean.strictly) == (0.5, 0.5)
+    assert mean.loss == pytest.approx(1.1)
+    assert mean.order == pytest.approx(0.8)
+    assert Rank.mean([one]) == one
 
 
 @pytest.mark.thorough
