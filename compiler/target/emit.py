@@ -146,6 +146,27 @@ class Emitter:
         how = "trunc" if LLVM_BYTES[v.t] > LLVM_BYTES[t] else "sext"
         return self.op(f"{how} {v} to {Val('', t, v.n).ty}", t, v.n)
 
+    def any_nan(self, values: Sequence[Val]) -> Val:
+        """Whether any lane of any of the values is NaN."""
+        found = list[Val]()
+        for n, t in sorted({(v.n, v.t) for v in values}):
+            alike = [v for v in values if (v.n, v.t) == (n, t)]
+            alike += alike[-1:] * (len(alike) % 2)
+            masks = [
+                self.op(f"fcmp uno {a}, {b.name}", "i1", n)
+                for a, b in zip(alike[::2], alike[1::2], strict=True)
+            ]
+            mask = masks[0]
+            for m in masks[1:]:
+                mask = self.bin("or", mask, m)
+            if n > 1:
+                mask = self.call(f"llvm.vector.reduce.or.v{n}i1", "i1", 1, [mask])
+            found.append(mask)
+        out = found[0]
+        for m in found[1:]:
+            out = self.bin("or", out, m)
+        return out
+
     def at(self, ptr: Val, off: int | Val) -> Val:
         """`ptr` plus bytes."""
         if isinstance(off, int):

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from compiler.codegen.llvm.accesses import Accesses
 from compiler.codegen.llvm.addresses import Addresses, SizeSums
+from compiler.codegen.llvm.fences import Fences
 from compiler.codegen.llvm.lockstep import in_lockstep
 from compiler.codegen.llvm.matrices import write_matrix
 from compiler.codegen.llvm.scalars import Scalars
@@ -48,15 +49,13 @@ class Statements:
         library: bool = True,
     ):
         self.func, self.body, self.tables = func, body, tables
-        self.constraint = "" if target is None else target.architecture.vector_constraint
-        self.vector_bytes = 0 if target is None else target.vector_bytes
         self.scope = scope = Scope(Emitter(self._index_type(target)))
         self.e = scope.e
         self.stack: list[str] = []
         self.addresses = Addresses(scope, self._size_sums())
         written = {b for b, _, w, _ in accesses([body]) if w}
         words = target is not None and target.scalar
-        self.short = words  # offsets that an instruction can add are short where they are negative
+        self.fences = Fences(scope, self.addresses, target)
         self.accesses = Accesses(scope, self.addresses, written, func.prefetch, words)
         features = frozenset[str]() if target is None else target.enabled
         self.scalars = Scalars(scope, self.addresses, self.accesses, features, library)
@@ -160,43 +159,9 @@ class Statements:
     def _iteration(self, s: For) -> None:
         saved = dict(self.scope.cursor)
         for b in sorted(s.opaque, key=lambda b: b.name):
-            p, inc = self.scope.cursor[b]
-            behind = self._behind(b, s.body) if self.short else 0
-            ahead = self.scope.ahead.get(p.name, 0) + behind
-            if behind:  # where padding is skipped, perhaps in front of the buffer
-                off = f"{self.e.index} {behind * LLVM_BYTES[memory_type(b.dtype)]}"
-                p = self.e.op(f"getelementptr i8, ptr {p.name}, {off}", "ptr")
-            q = self._opaque_pointer(p, s.fence)
-            self.scope.cursor[b], self.scope.ahead[q.name] = (q, inc), ahead
+            self.scope.cursor[b] = self.fences.passed(b, s)
         self._statements(s.body)
         self.scope.cursor = saved
-
-    def _behind(self, b: Buffer, body: list[Stmt]) -> int:
-        """The least constant in the positions of a buffer that statements access, if negative."""
-        ahead = self.scope.ahead.get(self.scope.cursor[b][0].name, 0)
-        places = [idx for x, idx, _, _ in accesses(body) if x is b]
-        found = [self.addresses.flat_of(b, idx).const - ahead for idx in places if idx is not None]
-        return min(0, *found) if len(found) == len(places) > 0 else 0
-
-    def _opaque_pointer(self, p: Val, fence: bool) -> Val:
-        """The pointer through empty inline asm. A fence also passes the register written last
-        through it, which ties the loads that follow to the arithmetic before them."""
-        e = self.e
-        last = next(reversed(self.scope.regs.items())) if fence and self.scope.regs else None
-        if last is None or not self.constraint or not self._in_one_register(last[1]):
-            return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
-        k, v = last
-        asm = f'asm sideeffect "", "=r,={self.constraint},0,1,~{{memory}}"'
-        pair = e.op(f"call {{ptr, {v.ty}}} {asm}(ptr {p.name}, {v})", "")
-        self.scope.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)
-        return e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 0", "ptr")
-
-    def _in_one_register(self, v: Val) -> bool:
-        """Whether one register of the machine holds a value: of most, none holds a half, and LLVM
-        gives up where assembly is to take a vector that is none."""
-        nbytes = v.n * LLVM_BYTES[v.t]
-        whole = v.n == 1 or (nbytes >= 16 and nbytes & (nbytes - 1) == 0)
-        return v.t != "half" and whole and nbytes <= self.vector_bytes
 
     def _steps(self, s: For) -> tuple[dict[Buffer, int], set[Buffer]]:
         """Elements by which each buffer's accesses move per iteration, where all agree; and the
@@ -311,7 +276,7 @@ class Statements:
         outer = dict(self.scope.regs)
         self._statements(s.body)
         values = [v for (b, _, _), v in self.scope.regs.items() if b in s.watched]
-        unsure = self._any_nan(values)
+        unsure = e.any_nan(values)
         again, rest, done = (e.fresh(n)[1:] for n in ("again", "rest", "done"))
         e.lines += [f"  br {unsure}, label %{again}, label %{rest}"]
         ends = []
@@ -363,27 +328,6 @@ class Statements:
         self.scope.memo, self.scope.cursor, self.scope.regs = held
         e.lines += [f"  br label %{done}", f"{done}:"]
         self.block, self.scalars.values = done, {}
-
-    def _any_nan(self, values: list[Val]) -> Val:
-        """Whether any lane of any of the values is NaN."""
-        e, found = self.e, list[Val]()
-        for n, t in sorted({(v.n, v.t) for v in values}):
-            alike = [v for v in values if (v.n, v.t) == (n, t)]
-            alike += alike[-1:] * (len(alike) % 2)
-            masks = [
-                e.op(f"fcmp uno {a}, {b.name}", "i1", n)
-                for a, b in zip(alike[::2], alike[1::2], strict=True)
-            ]
-            mask = masks[0]
-            for m in masks[1:]:
-                mask = e.bin("or", mask, m)
-            if n > 1:
-                mask = e.call(f"llvm.vector.reduce.or.v{n}i1", "i1", 1, [mask])
-            found.append(mask)
-        out = found[0]
-        for m in found[1:]:
-            out = e.bin("or", out, m)
-        return out
 
     def _on_stack(self, b: Buffer) -> Val:
         n = self.addresses.known(b.size)
