@@ -8,7 +8,13 @@ from dataclasses import replace
 
 from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
-from compiler.scheduling.long_sums import TILES, steps_of_a_part, sum_by_parts, walk_parts
+from compiler.scheduling.long_sums import (
+    TILES,
+    channels_of_a_part,
+    steps_of_a_part,
+    sum_by_parts,
+    walk_parts,
+)
 from compiler.scheduling.padded_rows import pad_by_rows
 from compiler.scheduling.select import consumer, is_widened
 from compiler.scheduling.tile import (
@@ -67,6 +73,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes, together, t.reduce_block)
         ((store, path, _),) = s.stage_stores(stage)
     few = steps_of_a_part(store, path, t, caches)
+    if not few and not row_bytes:
+        few = channels_of_a_part(store, path, t, caches)
     part = sum_by_parts(s, stage, few) if few else None
     ((store, path, _),) = s.stage_stores(stage)
     reader = _consumer(s, store)
@@ -99,7 +107,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         order[t.lane_axis] = lane_out
         peeled.append(lane_out)
     parts = lane_out if lane_out in order else "" if same else block_out
-    if lane_out in order or (parts and t.walk is not None):
+    if lane_out in order or (parts and (t.walk is not None or part is not None)):
         at = _walked_once(store, path, t, caches) if t.walk is None else t.walk
         at = 0 if part is not None else at
         if at is not None:
@@ -143,6 +151,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
     known = {f.var.name for f in s.init_loops(stage)}
     inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
     if t.pack is not None:
+        if part is not None:  # the packed operand is laid out as parts walk it
+            walk_parts(s, stage, part)
         packed = s.pack(stage, t.pack)
         nbytes = (packed.size.constant() or 0) * packed.dtype.nbytes
         ahead = t.ahead
@@ -189,7 +199,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
     if t.group is not None:
         _walk_groups(s, [n for n in order if n != parts], parts, t.group)
-    if part is not None:
+    if part is not None and t.pack is None:
         if len(order) == 1:  # threads share out tiles of rows
             several, _ = s.split(order[0], TILES)
             s.peel(several)

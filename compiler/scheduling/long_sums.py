@@ -24,6 +24,13 @@ HELD = 4
 not worth it: others have more, and storing sums takes time, too."""
 TILES = 16
 """Tiles of rows that a part is walked for at least."""
+WALKS = 8
+"""Tiles of a window that walk the weights at least."""
+NEAR = 0.34
+"""Share of the nearest cache that weights of a part of a window may take."""
+FAR = 0.4
+"""Weights of a tile that take this share of the next cache, or less, come from there nearly as fast
+as they are used."""
 
 
 def steps_of_a_part(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> int:
@@ -50,19 +57,45 @@ def steps_of_a_part(store: Store, path: Sequence[For], t: Tile, caches: Caches) 
     return max(whole or fits, default=0)
 
 
+def channels_of_a_part(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> int:
+    """How many channels of a window that has several taps a tile takes at a time; 0: all. The
+    weights of a part are near then, for all tiles but the first."""
+    rank = len(store.idx)
+    extents = [f.extent.constant() for f in path]
+    moved = t.walk is not None or t.group is not None or t.run_time
+    if (
+        not t.in_parts
+        or t.pack is None
+        or t.dot is not None
+        or moved
+        or None in extents[: rank + 1]
+    ):
+        return 0
+    sizes = [n or 1 for n in extents]
+    widths, channels = dict(t.widths), sizes[rank]
+    rows = [k for k in range(rank) if k not in (t.lane_axis, t.block_axis)]
+    tiles = math.prod(-(-sizes[k] // widths.get(k, 1)) for k in rows)
+    each = t.lanes * t.blocks * math.prod(sizes[rank + 1 :]) * store.buffer.dtype.nbytes
+    if tiles < WALKS or channels * each <= FAR * caches.next:
+        return 0
+    step = max(1, t.reduce_block)
+    most = min(int(NEAR * caches.near) // each, channels - 1)
+    return max((n for n in range(step, most + 1, step) if channels % n == 0), default=0)
+
+
 def _vars(x: Load) -> set[Var]:
     return set[Var]().union(*(i.vars() for i in x.idx))
 
 
 def sum_by_parts(s: Schedule, stage: str, steps: int) -> Var:
-    """Let `stage` take `steps` of its sum only, from what stage `<stage>.part` stored on: those of
-    the part that the variable returned says, of which `walk_parts` makes a loop once `stage` is
-    scheduled. Stage `<stage>.start` stores what sums start from."""
+    """Let `stage` take `steps` of the first axis of its sum only, from what stage `<stage>.part`
+    stored on: those of the part that the variable returned says, of which `walk_parts` makes a loop
+    once `stage` is scheduled. Stage `<stage>.start` stores what sums start from."""
     ((store, path, _),) = s.stage_stores(stage)
     rank, there = len(store.idx), store.buffer
-    k = path[-1].var
+    k = path[rank].var
     assert store.init is not None
-    part = Var(f"{stage}.parts", (path[-1].extent.constant() or 0) // steps)
+    part = Var(f"{stage}.parts", (path[rank].extent.constant() or 0) // steps)
     held = Buffer(there.name + "_part", there.shape, there.dtype, align=64)
     s.func.temps.append(held)
     for st in stores(s.func.body):
@@ -78,11 +111,11 @@ def sum_by_parts(s: Schedule, stage: str, steps: int) -> Var:
     last, at = over(f"{stage}.part")
     end = nest(last, Store(f"{stage}.part", held, at, Load(there, at)))
     fewer = Var(k.name, steps)
-    (body,) = path[-1].body
+    (body,) = path[rank].body
     mine = clone(body, {k: part * steps + fewer})
-    assert isinstance(mine, Store)
-    mine.init = Load(held, mine.idx)
-    s.swap(path[-2].body, path[-1], [For(fewer, [mine])])
+    for x in stores([mine]):
+        x.init = Load(held, x.idx)
+    s.swap(path[rank - 1].body, path[rank], [For(fewer, [mine])])
     place = next(i for i, x in enumerate(s.func.body) if x is path[0])
     s.func.body[place : place + 1] = [start, path[0], end]
     return part
@@ -101,4 +134,4 @@ def walk_parts(s: Schedule, stage: str, part: Var) -> None:
             root.body = [For(own, [clone(x, {part: own}) for x in root.body])]
 
 
-__all__ = ["steps_of_a_part", "sum_by_parts", "walk_parts"]
+__all__ = ["channels_of_a_part", "steps_of_a_part", "sum_by_parts", "walk_parts"]

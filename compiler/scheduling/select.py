@@ -171,7 +171,8 @@ def _tile_for(
     blocks, spatial, run_time = _accumulators(blocks, vectors, taps, pixels, dtype, target)
     step = step_of_channels(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
-    tile = replace(tile, run_time=() if skipping else run_time)
+    parts = taps and dot is None and few_registers(dtype, target)
+    tile = replace(tile, run_time=() if skipping else run_time, in_parts=parts)
     # A step of several blocks of channels is walked by blocks: places in them are constants then.
     channels = channel_block(data, reduction)
     a_block = channels // (dot.steps if dot else 1)

@@ -60,6 +60,8 @@ class Tile:
         group: tiles along the first axis that has more, that walk a part of the constant operand
             before the next; None: all, or one, as `walk` says.
         turned: rows that lie apart are the lanes, and squares of them are turned in registers.
+        in_parts: whether all tiles may take some channels of a window before any takes the next
+            (see `long_sums`).
     """
 
     lane_axis: int
@@ -79,6 +81,7 @@ class Tile:
     ahead: int | None = None
     group: int | None = None
     turned: bool = False
+    in_parts: bool = False
 
     @property
     def widths(self) -> tuple[tuple[int, int], ...]:

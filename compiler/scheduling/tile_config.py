@@ -271,6 +271,7 @@ class Freedom:
             ahead=c.ahead,
             group=c.group,
             turned=self.tile.turned and c.lanes in SIDES,
+            in_parts=self.tile.in_parts and (lane, block) == self.places(None),
         )
 
     def candidates(self) -> list[TileChoice]:

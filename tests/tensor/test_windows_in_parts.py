@@ -1,0 +1,107 @@
+"""Convolutions whose weights are more than the nearest caches hold: all tiles take some channels
+before any takes the next, with the bits of sums that are formed at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+
+import compiler
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.lowering.legalize import legalize
+from compiler.runtime.kernels import Kernel, compile_kernel
+from compiler.scheduling import long_sums
+from compiler.scheduling.choices import Choice
+from compiler.target.registry import Target, host
+from compiler.tuning.kernel_run import KernelRun, random_arrays
+from compiler.tuning.tasks import Task, tasks_of
+
+runs = pytest.mark.skipif(
+    not {"avx2", "fma"} <= host().enabled, reason="this CPU has no AVX2 with fused multiply-adds"
+)
+
+
+def convolution(
+    channels: int, outputs: int, size: tuple[int, int] = (7, 7), kernel: int = 3, batch: int = 1,
+    target: str = "llvm -mcpu=x86-64-v3", **attrs: Any,
+) -> Task:  # fmt: skip
+    """AVX2 with fused multiply-adds, if not told otherwise."""
+    rng, b = np.random.default_rng(0), FunctionBuilder()
+    x = b.param("x", (batch, channels, *size))
+    each = channels // attrs.get("groups", 1)
+    weight = rng.normal(size=(outputs, each, kernel, kernel)).astype(np.float32)
+    attrs = {"padding": (kernel // 2,) * 4} | attrs
+    y = b.call("nn.relu", b.call("nn.conv2d", x, b.const(weight), **attrs))
+    chosen = Target.anywhere(target)
+    found = tasks_of(compiler.optimize(IRModule({"main": b.finish(y)}), chosen), chosen)
+    return max(found, key=lambda t: t.work)
+
+
+def made(task: Task, choice: Choice | None = None) -> Kernel:
+    return compile_kernel(legalize(task.function), task.target, choice)
+
+
+def at_once(task: Task) -> Choice:
+    """The rule's tile, whose loops over tiles are in an order of their own."""
+    return {"mac": replace(task.space.stages["mac"].rule, walk=0)}  # type: ignore[union-attr]
+
+
+def test_weights_that_are_not_near_are_walked_in_parts() -> None:
+    text = made(convolution(512, 512)).as_text()
+    assert "for mac.parts in 32:" in text
+    blocks, parts, rows = (text.index(f"for mac.{n} in") for n in ("part.co", "parts", "part.y"))
+    assert blocks < parts < rows
+    assert "parts" not in made(convolution(512, 512), at_once(convolution(512, 512))).as_text()
+
+
+@pytest.mark.parametrize(
+    ("channels", "given"),
+    [
+        (64, {}),
+        (512, {"kernel": 1}),
+        (512, {"size": (2, 2)}),
+        (512, {"target": "llvm -mcpu=skylake-avx512"}),
+        (512, {"target": "llvm -mcpu=x86-64-v2"}),
+    ],
+    ids=["near", "one tap", "few tiles", "long vectors", "no fma"],
+)
+def test_others_are_not(channels: int, given: dict[str, Any]) -> None:
+    task = convolution(channels, channels, **given)
+    assert "parts" not in made(task).as_text()
+
+
+@runs
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    st.sampled_from([(32, 32), (48, 24), (32, 40), (64, 72)]),
+    st.tuples(st.integers(5, 12), st.integers(5, 12)),
+    st.sampled_from([3, 5]),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.sampled_from([(1, 1, 1, 1), (0, 0, 0, 0), (2, 0, 1, 2)]),
+)
+def test_the_bits_of_windows_summed_at_once(
+    channels: tuple[int, int], size: tuple[int, int], kernel: int, stride: int, dilation: int,
+    batch: int, padding: tuple[int, ...],
+) -> None:  # fmt: skip
+    assume(min(size) + min(padding[:2]) > dilation * (kernel - 1))
+    attrs = {"strides": (stride, stride), "dilation": (dilation, dilation), "padding": padding}
+    task = convolution(*channels, size, kernel, batch, **attrs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_sums, "FAR", 0.0)
+        patch.setattr(long_sums, "WALKS", 1)
+        patch.setattr(long_sums, "NEAR", 8.0)
+        parts = made(task)
+    whole = made(task, at_once(task))
+    assert "parts" not in whole.as_text()
+    assert "for mac.parts in" in parts.as_text()
+    inputs = random_arrays(legalize(task.function), 0)
+    results = [KernelRun(k, task.target, inputs).result() for k in (parts, whole)]
+    assert results[0] == results[1]
