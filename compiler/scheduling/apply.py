@@ -72,9 +72,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         together = t.dot.steps if t.dot is not None else 1
         s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes, together, t.reduce_block)
         ((store, path, _),) = s.stage_stores(stage)
-    few = steps_of_a_part(store, path, t, caches)
-    if not few and not row_bytes:
-        few = channels_of_a_part(store, path, t, caches)
+    few = steps_of_a_part(store, path, t, caches) or channels_of_a_part(store, path, t, caches)
     part = sum_by_parts(s, stage, few) if few else None
     ((store, path, _),) = s.stage_stores(stage)
     reader = _consumer(s, store)

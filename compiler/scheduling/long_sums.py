@@ -1,7 +1,7 @@
 """Sums of products whose operands do not stay in the cache from one tile to the next: all tiles
-take some steps of their sums before any takes the next, and go on from what they have stored
-(Goto and van de Geijn, Anatomy of high-performance matrix multiplication, 2008). The order of the
-steps is the same, and so are the bits."""
+take some steps of their sums (some channels of their windows) before any takes the next, and go on
+from what they have stored (Goto and van de Geijn, Anatomy of high-performance matrix
+multiplication, 2008). The order of the steps is the same, and so are the bits."""
 
 from __future__ import annotations
 
@@ -63,13 +63,7 @@ def channels_of_a_part(store: Store, path: Sequence[For], t: Tile, caches: Cache
     rank = len(store.idx)
     extents = [f.extent.constant() for f in path]
     moved = t.walk is not None or t.group is not None or t.run_time
-    if (
-        not t.in_parts
-        or t.pack is None
-        or t.dot is not None
-        or moved
-        or None in extents[: rank + 1]
-    ):
+    if not t.in_parts or moved or None in extents[: rank + 1]:
         return 0
     sizes = [n or 1 for n in extents]
     widths, channels = dict(t.widths), sizes[rank]

@@ -21,7 +21,10 @@ from compiler.scheduling.choices import Choice
 from compiler.target.registry import Target, host
 from compiler.tuning.kernel_run import KernelRun, random_arrays
 from compiler.tuning.tasks import Task, tasks_of
+from compiler.tuning.tile_space import TileSpace
 
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+"""Every example is compiled twice: to shrink one would take minutes."""
 runs = pytest.mark.skipif(
     not {"avx2", "fma"} <= host().enabled, reason="this CPU has no AVX2 with fused multiply-adds"
 )
@@ -49,7 +52,9 @@ def made(task: Task, choice: Choice | None = None) -> Kernel:
 
 def at_once(task: Task) -> Choice:
     """The rule's tile, whose loops over tiles are in an order of their own."""
-    return {"mac": replace(task.space.stages["mac"].rule, walk=0)}  # type: ignore[union-attr]
+    space = task.space.stages["mac"]
+    assert isinstance(space, TileSpace)
+    return {"mac": replace(space.rule, walk=0)}
 
 
 def test_weights_that_are_not_near_are_walked_in_parts() -> None:
@@ -77,7 +82,7 @@ def test_others_are_not(channels: int, given: dict[str, Any]) -> None:
 
 
 @runs
-@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=PHASES)
 @given(
     st.sampled_from([(32, 32), (48, 24), (32, 40), (64, 72)]),
     st.tuples(st.integers(5, 12), st.integers(5, 12)),
