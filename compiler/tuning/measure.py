@@ -72,7 +72,7 @@ CAREFUL = 31
 BATCH = 3
 """Rounds whose medians give one ratio."""
 LEAST, MOST = 3, 16
-"""Batches of a comparison."""
+"""Batches of a comparison; more only in the seconds that it has at least."""
 PLAIN = (1.15, 1.05)
 """One batch, or two, are enough for what takes so many times as long in each."""
 NARROW = 0.01

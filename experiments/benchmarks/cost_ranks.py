@@ -3,7 +3,7 @@
 Kernels are split into folds, those of one structure in the same; candidates of each fold are ranked
 by a model that learned from the others. Which kernels it has learned from decides as much as how it
 learns (means of one split and another differ by a fifth), so that is done with several splits. All
-is needed is in the logs of a tuner, or of `cost_model`: nothing is measured.
+that is needed is in the logs of a tuner, or of `cost_model`: nothing is measured.
 """
 
 from __future__ import annotations

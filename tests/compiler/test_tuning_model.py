@@ -23,7 +23,7 @@ from compiler.tuning import cost_model
 from compiler.tuning.allocation import Progress, next_task
 from compiler.tuning.cost_model import FAR_OFF, CostModel, hopeless
 from compiler.tuning.features import NAMES, Report, estimated, report_of, with_report
-from compiler.tuning.measure import compared
+from compiler.tuning.measure import Turns, compared
 from compiler.tuning.proposals import Search
 from compiler.tuning.space import Space
 from compiler.tuning.tasks import Task, tasks_of
@@ -283,8 +283,8 @@ def test_trials_go_where_the_network_gains() -> None:
     assert falling.best_ms == 1.0
 
 
-def turns(ratio: float, noise: float, seed: int = 0) -> tuple[list[int], object]:
-    rng, calls = random.Random(seed), []
+def turns(ratio: float, noise: float, seed: int = 0) -> tuple[list[int], Turns]:
+    rng, calls = random.Random(seed), list[int]()
 
     def timed(rounds: int) -> tuple[float, float]:
         calls.append(rounds)
@@ -296,7 +296,7 @@ def turns(ratio: float, noise: float, seed: int = 0) -> tuple[list[int], object]
 @pytest.mark.parametrize(("ratio", "noise"), [(1.03, 0.01), (0.8, 0.01), (1.0, 0.002), (0.9, 0.05)])
 def test_a_comparison_goes_on_until_it_knows(ratio: float, noise: float) -> None:
     calls, timed = turns(ratio, noise)
-    found = compared(timed)  # type: ignore[arg-type]
+    found = compared(timed)
     assert len(calls) >= 3
     assert found.low <= found.ratio <= found.high
     sure = found.high < 1 or found.low > 1 or found.high / found.low < 1.0205
@@ -306,8 +306,8 @@ def test_a_comparison_goes_on_until_it_knows(ratio: float, noise: float) -> None
 
 def test_a_comparison_may_go_on_until_it_knows_by_how_much() -> None:
     hasty, patient = turns(0.9, 0.05), turns(0.9, 0.05)
-    compared(hasty[1])  # type: ignore[arg-type]
-    found = compared(patient[1], least_s=0.01)  # type: ignore[arg-type]
+    compared(hasty[1])
+    found = compared(patient[1], least_s=0.01)
     assert len(hasty[0]) <= 16 < len(patient[0])
     assert abs(found.ratio / 0.9 - 1) < 0.02
     assert found.high / found.low < 1.05
@@ -315,14 +315,14 @@ def test_a_comparison_may_go_on_until_it_knows_by_how_much() -> None:
 
 def test_what_is_plainly_slower_is_measured_once() -> None:
     calls, timed = turns(2.0, 0.01)
-    found = compared(timed)  # type: ignore[arg-type]
+    found = compared(timed)
     assert len(calls) == 1
     assert found.low == found.ratio == found.high > 1.3
 
 
 def test_what_is_slower_twice_is_measured_twice() -> None:
     calls, timed = turns(1.1, 0.005)
-    found = compared(timed)  # type: ignore[arg-type]
+    found = compared(timed)
     assert len(calls) == 2
     assert found.low < found.ratio < found.high
     assert found.ratio > 1.05
@@ -331,7 +331,7 @@ def test_what_is_slower_twice_is_measured_twice() -> None:
 def test_what_makes_no_difference_is_rarely_called_faster() -> None:
     wrong = 0
     for seed in range(200):
-        found = compared(turns(1.0, 0.02, seed)[1])  # type: ignore[arg-type]
+        found = compared(turns(1.0, 0.02, seed)[1])
         wrong += found.high < 1 and found.ratio < 0.98
     assert wrong < 20
 
