@@ -3,6 +3,7 @@ they are left out where the process may not use them."""
 
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,14 @@ from tensor_support import interpret
 
 import compiler
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import Call, Function, IRModule
+from compiler.lowering.legalize import Legalized, legalize
+from compiler.runtime.kernels import KernelSource
 from compiler.scheduling.choices import Choice
+from compiler.scheduling.matrix_products import SIDE
+from compiler.scheduling.matrix_tiles import AHEAD
 from compiler.target import registry
-from compiler.target.cpus import cpus
+from compiler.target.cpus import LINE, cpus
 from compiler.target.granted import tiles_granted
 from compiler.target.intrinsics import for_target, named_intrinsics
 from compiler.target.intrinsics.emission import emitted, program_text
@@ -83,6 +88,20 @@ def worth(rows: int, columns: int, depth: int, rounds: int = 1) -> bool:
     return rounds * rows * columns * depth // 128 > 300 + tiles * (50 + 16 * steps) + filled
 
 
+def with_tiles() -> Target:
+    """A CPU that grants them, wherever this runs: its code can be read."""
+    cpu = cpus()["sapphirerapids"]
+    return Target("llvm", "x86_64-unknown-linux-gnu", cpu.name, cpu.flags, cpu.features)
+
+
+def legal_of(mod: IRModule, target: Target) -> Legalized:
+    """The loops of a network of one kernel."""
+    bindings = compiler.optimize(mod, target).main.bindings
+    called = [b.value.op for b in bindings if isinstance(b.value, Call)]
+    (legal,) = (legalize(f) for f in called if isinstance(f, Function))
+    return legal
+
+
 @needs_tiles
 @pytest.mark.parametrize(
     "count",
@@ -144,6 +163,29 @@ def test_products_of_computed_matrices_give_the_same_bits(count: int) -> None:
     assert any(tiled)
 
 
+@pytest.mark.parametrize(("units", "inputs", "fetched"), [(64, 1024, True), (64, 512, False)])
+def test_weights_that_are_not_near_are_fetched_ahead(
+    units: int, inputs: int, fetched: bool
+) -> None:
+    """Each line of a tile of weights once, where all of them are more than the nearest cache has;
+    never the data, which is there."""
+    target = with_tiles()
+    mod, _ = dense((64,), units, inputs, "uint8", "requantize")
+    made = KernelSource(legal_of(mod, target), target, None).scheduled()
+    assert (units * inputs > target.architecture.caches.near) == fetched
+    packed = {b.name.endswith("_packed"): n for b, n in made.func.prefetch.items()}
+    assert packed == ({True: AHEAD} if fetched else {})
+    text = made.code(target).text
+    weights = text.count("tdpbusd.internal(i16") // SIDE
+    there = re.findall(r"(%\w+) = getelementptr inbounds i8, ptr (%\w+), i64 (\d+)\n"
+                       r"  call void @llvm.prefetch.p0\(ptr \1, i32 0, i32 3", text)  # fmt: skip
+    assert weights == SIDE
+    assert text.count("call void @llvm.prefetch") == len(there)
+    lines = [AHEAD + LINE * k for k in range(16)] * weights if fetched else []
+    assert [int(at) for _, _, at in there] == lines
+    assert len({tile for _, tile, _ in there}) == (weights if fetched else 0)
+
+
 @needs_tiles
 @pytest.mark.thorough
 def test_features_can_be_switched_off() -> None:
@@ -192,8 +234,7 @@ def test_programs_that_stand_alone_do_without(tmp_path: Path) -> None:
 
 
 def test_targets_of_code_that_stands_alone_have_no_tiles() -> None:
-    cpu = cpus()["sapphirerapids"]
-    here = Target("llvm", "x86_64-unknown-linux-gnu", cpu.name, cpu.flags, cpu.features)
+    here = with_tiles()
     alone = here.unasked
     assert here.enabled - alone.enabled == {"amx-tile", "amx-int8"}
     assert alone.features.endswith(",-amx-int8,-amx-tile")

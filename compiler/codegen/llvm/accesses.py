@@ -138,10 +138,7 @@ class Accesses:
         if how.kind == "vector":
             align = max(b.align, size) if n * size >= 64 and b.align else max(size, known)
             if b in self.prefetch and at % LINE < n * size:
-                e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-                distance = self.prefetch[b]
-                ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
-                e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 {keep}, i32 1)")
+                fetch_ahead(e, p, at, self.prefetch[b])
             if (self.words or known >= 4) and n * size % 4 == 0 and size < 4:
                 # What was packed is walked in whole vectors.
                 align = known if not self.words else min(n * size, 8) if b.align else size
@@ -308,6 +305,13 @@ def _turned(e: Emitter, rows: Sequence[Val]) -> list[Val]:
         halves = zip(rows[: n // 2], rows[n // 2 :], strict=True)
         rows = [e.shuffle(a, b, pairs[k : k + n]) for a, b in halves for k in (0, n)]
     return list(rows)
+
+
+def fetch_ahead(e: Emitter, p: Val, at: int, distance: int) -> None:
+    """Fetch the line that lies `distance` bytes after that at `at` bytes from `p`."""
+    e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+    there, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
+    e.lines.append(f"  call void @llvm.prefetch.p0({there}, i32 0, i32 {keep}, i32 1)")
 
 
 def to_memory(e: Emitter, v: Val) -> Val:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from compiler.codegen.llvm.accesses import fetch_ahead
 from compiler.codegen.llvm.addresses import Addresses
 from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
+from compiler.target.cpus import LINE
 from compiler.target.emit import LLVM_BYTES, Val, memory_type
 from compiler.tensor.expr import Buffer, Expr, Load
 from compiler.tensor.intrinsic import Emit, Rows
@@ -16,8 +19,11 @@ from compiler.tensor.stmt import Intrin
 _Key = tuple[Buffer, int, tuple[int, ...]]
 
 
-def write_matrix(scope: Scope, addresses: Addresses, s: Intrin, emit: Emit) -> None:
-    """Write one such instruction.
+def write_matrix(
+    scope: Scope, addresses: Addresses, s: Intrin, emit: Emit, ahead: Mapping[Buffer, int]
+) -> None:
+    """Write one such instruction, after it what fetches the rows that far ahead in memory of those
+    that it takes; `ahead` has the bytes of the buffers for which that is wanted.
 
     Raises:
         LoweringError: an operand does not lie as the instruction takes it.
@@ -32,12 +38,20 @@ def write_matrix(scope: Scope, addresses: Addresses, s: Intrin, emit: Emit) -> N
         e = s.leaves[name]
         if not isinstance(e, Load):
             raise LoweringError(f"{it.name} takes elements as they are, not {e!r}")
-        in_memory = name in it.rows
-        given.append(_rows(scope, addresses, s, name, e) if in_memory else _held(scope, *_key(
-            scope, addresses, s, e.buffer, e, it.lanes[name])))  # fmt: skip
+        if name not in it.rows:
+            given.append(_held(scope, *_key(scope, addresses, s, e.buffer, e, it.lanes[name])))
+            continue
+        rows, apart = _rows(scope, addresses, s, name, e)
+        given.append(rows)
+        if e.buffer in ahead:
+            loops = [it.loops[n] for n in it.lanes[name] if n != it.rows[name]]
+            wide = math.prod(loops) * LLVM_BYTES[memory_type(e.buffer.dtype)]
+            for k in range(it.loops[it.rows[name]]):
+                for line in range(0, wide, LINE):
+                    fetch_ahead(scope.e, rows.address, k * apart + line, ahead[e.buffer])
     where = Load(st.buffer, st.idx)
     if out in it.rows:
-        emit(scope.e, _rows(scope, addresses, s, out, where), *given)
+        emit(scope.e, _rows(scope, addresses, s, out, where)[0], *given)
         return
     own = tuple(n for n, v in it.vars.items() if any(i == v for i in it.pattern.idx))
     key = _key(scope, addresses, s, st.buffer, where, own)
@@ -46,8 +60,8 @@ def write_matrix(scope: Scope, addresses: Addresses, s: Intrin, emit: Emit) -> N
     scope.regs[key] = result
 
 
-def _rows(scope: Scope, addresses: Addresses, s: Intrin, name: str, at: Expr) -> Rows:
-    """Where an operand's rows lie, whose elements must be neighbours."""
+def _rows(scope: Scope, addresses: Addresses, s: Intrin, name: str, at: Expr) -> tuple[Rows, int]:
+    """Where an operand's rows lie, whose elements must be neighbours, and how many bytes apart."""
     it = s.intrin
     assert isinstance(at, Load)
     assert it.rows is not None
@@ -65,7 +79,7 @@ def _rows(scope: Scope, addresses: Addresses, s: Intrin, name: str, at: Expr) ->
     if address.pointer is None:
         raise LoweringError(f"{it.name} takes {at.buffer.name} from memory, not from a register")
     apart = flat.terms.get(s.vars[row], 0) * size
-    return Rows(e.at(address.pointer, address.const * size), e.const(apart, "i64"))
+    return Rows(e.at(address.pointer, address.const * size), e.const(apart, "i64")), apart
 
 
 def _key(

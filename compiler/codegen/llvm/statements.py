@@ -368,7 +368,7 @@ class Statements:
             self.scope.lanes = saved
             return
         if it.rows is not None:
-            write_matrix(self.scope, self.addresses, s, emit)
+            write_matrix(self.scope, self.addresses, s, emit, self.accesses.prefetch)
             return
         flat = self.addresses.flat_of(st.buffer, st.idx)
         acc: Val | None = None
