@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from compiler.errors import ScheduleError
+from compiler.scheduling.matrix_choice import MATRICES, MatrixChoice
 from compiler.scheduling.tile_config import TileChoice
 
 SKETCH = "sketch"
@@ -104,19 +105,24 @@ def _alike(v: Any, kind: Any) -> bool:
     return all(_alike(x, k) for x, k in zip(v, kinds, strict=True))
 
 
-Choice = Mapping[str, TileChoice | Sketch]
+Decision = TileChoice | MatrixChoice | Sketch
+"""What is chosen for a stage, by what it is computed: a register tile, instructions on matrices, or
+loops over its elements."""
+Choice = Mapping[str, Decision]
 """Stage -> what is chosen for it; "": for the whole loop nest. {}: what the rules do."""
 
 
-def decision_from_json(content: Any) -> TileChoice | Sketch:
-    """The inverse of `to_json` of either.
+def decision_from_json(content: Any) -> Decision:
+    """The inverse of `to_json` of any of them.
 
     Raises:
-        ScheduleError: it is neither.
+        ScheduleError: it is none.
     """
     if isinstance(content, Mapping) and SKETCH in content:
         return Sketch.from_json(content)
+    if isinstance(content, Mapping) and MATRICES in content:
+        return MatrixChoice.from_json(content)
     return TileChoice.from_json(content)
 
 
-__all__ = ["OF_A_STAGE", "Choice", "Sketch", "decision_from_json"]
+__all__ = ["OF_A_STAGE", "Choice", "Decision", "Sketch", "decision_from_json"]

@@ -14,12 +14,13 @@ from compiler.errors import ScheduleError
 from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
-from compiler.scheduling.choices import OF_A_STAGE, Choice, Sketch
+from compiler.scheduling.choices import OF_A_STAGE, Choice, Decision, Sketch
 from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.element_lanes import vectorize_elements
 from compiler.scheduling.gathered import read_where_picked
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
+from compiler.scheduling.matrix_choice import MatrixChoice
 from compiler.scheduling.matrix_tiles import schedule_matrices
 from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.row_tiles import tile_rows
@@ -63,6 +64,9 @@ class Watcher(Protocol):
 
     def tiled(self, s: Schedule, stage: str, tile: Tile) -> None:
         """A stage gets a register tile."""
+
+    def multiplied(self, stage: str) -> None:
+        """Instructions on matrices compute a stage."""
 
     def looped(self, s: Schedule, stage: str) -> None:
         """The elements of a stage are computed one by one (see `sketched`)."""
@@ -113,7 +117,7 @@ def _arrange(
     f: PrimFunc,
     target: Target,
     constants: Collection[Buffer],
-    left: dict[str, TileChoice | Sketch],
+    left: dict[str, Decision],
     whole: Sketch,
     watcher: Watcher | None,
 ) -> None:
@@ -131,7 +135,15 @@ def _arrange(
         if not tile_chosen and (taken := schedule_groups(s, stage, target, constants)):
             done |= taken
             continue
-        if not tile_chosen and (taken := schedule_matrices(s, stage, target, constants)):
+        walk_chosen = chosen if isinstance(chosen, MatrixChoice) else MatrixChoice()
+        taken = frozenset[str]()
+        if not tile_chosen:
+            taken = schedule_matrices(s, stage, target, constants, walk_chosen)
+        if taken:
+            if watcher is not None:
+                watcher.multiplied(stage)
+            if walk_chosen is chosen:
+                del left[stage]
             done |= taken
             continue
         tile = rule_tile(s, stage, target, constants)

@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
+from compiler.scheduling.matrix_choice import MatrixChoice
 from compiler.scheduling.matrix_copies import laid_out
 from compiler.scheduling.matrix_products import (
     SIDE,
@@ -43,10 +45,18 @@ from compiler.tensor.stmt import Buffer, For, Intrin, Packed, Stmt, Store, When,
 
 
 def schedule_matrices(
-    s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
+    s: Schedule,
+    stage: str,
+    target: Target,
+    constants: Collection[Buffer],
+    choice: MatrixChoice,
 ) -> frozenset[str]:
     """Schedule `stage`, if it is a product of matrices for which the target has such instructions,
-    and what follows it; the stages that are done."""
+    and what follows it, as `choice` says; the stages that are done.
+
+    Raises:
+        ScheduleError: weights that are not known at build time are to be fetched ahead.
+    """
     ((store, path, _), *more) = s.stage_stores(stage)
     factors = None if more else factors_of(store)
     found = None if factors is None else product_of(store, path, *factors, target)
@@ -66,12 +76,14 @@ def schedule_matrices(
     found = laid_out(s, stage, found, path, target)
     if found is None:
         return frozenset()
+    if choice.ahead is not None and not known:
+        raise ScheduleError(f"{stage}: weights that are computed, and copied, are near anyway")
     if store.buffer in s.func.params or reader is None:
         s.accumulate_apart(stage)
     ((store, _, _),) = s.stage_stores(stage)
     reader = consumer(s, store)
     assert reader is not None
-    _Nest(s, found, stage, reader, target).put(known)
+    _Nest(s, found, stage, reader, target, choice).put(known)
     return frozenset({stage, reader.stage})
 
 
@@ -104,7 +116,16 @@ class _Span:
 class _Nest:
     """The loops that take the place of a product and its reader."""
 
-    def __init__(self, s: Schedule, found: Product, stage: str, reader: Store, target: Target):
+    def __init__(
+        self,
+        s: Schedule,
+        found: Product,
+        stage: str,
+        reader: Store,
+        target: Target,
+        choice: MatrixChoice,
+    ):
+        self.choice = choice
         self.s, self.by, self.stage, self.reader = s, found.by, stage, reader
         self.target, self.found, self.own = target, found, found.own
         ((self.store, _, _),) = s.stage_stores(stage)
@@ -123,7 +144,10 @@ class _Nest:
         tile_rows, tile_columns, _ = self.by.size
         rows = [*_spans(self.around[found.axes[-1]].name, found.rows, tile_rows)]
         columns = [*_filled(self.around[self.columns].name, found.columns, tile_columns)]
-        first, second = (columns, rows) if self._weights_once() else (rows, columns)
+        columns_first = self.choice.columns_first
+        if columns_first is None:
+            columns_first = self._weights_once()
+        first, second = (columns, rows) if columns_first else (rows, columns)
         new: list[Stmt] = []
         for a in first:
             body: list[Stmt] = []
@@ -168,9 +192,11 @@ class _Nest:
         f = self.s.func
         f.params[f.params.index(weight.buffer)] = new
         f.packed[new] = Packed(weight.buffer, order, tuple(i.subst(m) for i in weight.idx))
-        nbytes = (new.size.constant() or 0) * new.dtype.nbytes
-        if nbytes > self.target.architecture.caches.near:
-            self.s.prefetch(new, AHEAD)
+        nbytes, ahead = (new.size.constant() or 0) * new.dtype.nbytes, self.choice.ahead
+        if ahead is None:
+            ahead = AHEAD if nbytes > self.target.architecture.caches.near else 0
+        if ahead:
+            self.s.prefetch(new, ahead)
         self.tiles_of, self.lead, self.walked = new, moved, True
 
     def _copy(self) -> None:

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from compiler.errors import ScheduleError
 from compiler.scheduling import Schedule
-from compiler.scheduling.choices import Choice, Sketch
+from compiler.scheduling.choices import Choice, Decision, Sketch
 from compiler.scheduling.default import schedule_default, schedule_for
+from compiler.scheduling.matrix_choice import MatrixChoice
 from compiler.scheduling.tile import Tile
 from compiler.scheduling.tile_config import Freedom, TileChoice, choice_of
 from compiler.scheduling.user_schedules import arranged
@@ -23,8 +24,11 @@ from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Buffer
 from compiler.tensor.stmt import PrimFunc
 from compiler.tuning.loop_space import LoopSpace
+from compiler.tuning.matrix_space import MatrixSpace
 from compiler.tuning.tile_space import TileSpace
 
+StageSpace = TileSpace | MatrixSpace | LoopSpace
+"""The choices for a stage, by what it is computed."""
 WHOLE = ""
 """The key of what is chosen for the whole loop nest."""
 FEW = 0.75
@@ -77,7 +81,7 @@ class _Found:
 
     target: Target
     constants: Collection[Buffer]
-    stages: dict[str, TileSpace | LoopSpace] = field(default_factory=dict)
+    stages: dict[str, StageSpace] = field(default_factory=dict)
     inlined: dict[str, bool] = field(default_factory=dict)
     cache: int = 0
 
@@ -92,6 +96,9 @@ class _Found:
         space = TileSpace.of(free, choice_of(tile))
         if space is not None:
             self.stages[stage] = space
+
+    def multiplied(self, stage: str) -> None:
+        self.stages[stage] = MatrixSpace()
 
     def looped(self, s: Schedule, stage: str) -> None:
         space = LoopSpace.of(s, stage, self.target)
@@ -139,7 +146,7 @@ class WholeSpace:
 class NestSpace:
     """The choices for the stages of a loop nest, and for the whole of it."""
 
-    stages: Mapping[str, TileSpace | LoopSpace]
+    stages: Mapping[str, StageSpace]
     whole: WholeSpace
 
     def sample(self, rng: random.Random) -> Choice:
@@ -171,7 +178,7 @@ class NestSpace:
     def cross(self, a: Choice, b: Choice, rng: random.Random) -> Choice:
         """What is chosen for each stage from one of the two, or of both."""
         (mine, whole), (others, other_whole) = self._parts(a), self._parts(b)
-        out: dict[str, TileChoice | Sketch] = {}
+        out: dict[str, Decision] = {}
         for name in sorted({*mine, *others}):
             first, second = mine.get(name), others.get(name)
             both = self._crossed(name, first, second, rng)
@@ -202,36 +209,38 @@ class NestSpace:
     def _about_all(self) -> bool:
         return bool(self.whole.inlined) or bool(self.whole.cache)
 
-    def _changed(
-        self, name: str, now: TileChoice | Sketch | None, rng: random.Random
-    ) -> TileChoice | Sketch:
+    def _changed(self, name: str, now: Decision | None, rng: random.Random) -> Decision:
         space = self.stages[name]
         if isinstance(space, TileSpace):
             return space.mutate(now if isinstance(now, TileChoice) else space.rule, rng)
+        if isinstance(space, MatrixSpace):
+            return space.mutate(now if isinstance(now, MatrixChoice) else MatrixChoice(), rng)
         return space.mutate(now, rng) if isinstance(now, Sketch) else space.sample(rng)
 
     def _crossed(
         self,
         name: str,
-        a: TileChoice | Sketch | None,
-        b: TileChoice | Sketch | None,
+        a: Decision | None,
+        b: Decision | None,
         rng: random.Random,
-    ) -> TileChoice | Sketch | None:
+    ) -> Decision | None:
         """What is chosen for a stage from both; None: they are not of one kind."""
         space = self.stages.get(name)
         if isinstance(space, TileSpace) and isinstance(a, TileChoice) and isinstance(b, TileChoice):
             return space.cross(a, b, rng)
+        if isinstance(a, MatrixChoice) and isinstance(b, MatrixChoice):
+            return space.cross(a, b, rng) if isinstance(space, MatrixSpace) else None
         if isinstance(space, LoopSpace) and isinstance(a, Sketch) and isinstance(b, Sketch):
             return space.cross(a, b, rng)
         return None
 
-    def _parts(self, c: Choice) -> tuple[dict[str, TileChoice | Sketch], Sketch]:
+    def _parts(self, c: Choice) -> tuple[dict[str, Decision], Sketch]:
         whole = c.get(WHOLE, self.whole.rule if not c else Sketch())
         if not isinstance(whole, Sketch):
             raise ScheduleError("what is chosen for the whole loop nest is a sketch, no tile")
         return {k: v for k, v in c.items() if k != WHOLE}, whole
 
-    def _choice(self, stages: Mapping[str, TileChoice | Sketch], whole: Sketch) -> Choice:
+    def _choice(self, stages: Mapping[str, Decision], whole: Sketch) -> Choice:
         """The choice of these decisions; {} for those of the rules."""
         if not stages and whole == self.whole.rule:
             return {}

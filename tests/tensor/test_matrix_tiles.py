@@ -3,6 +3,7 @@ they are left out where the process may not use them."""
 
 import math
 import os
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from tensor_support import interpret
 
 import compiler
+from compiler.errors import ScheduleError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
 from compiler.lowering.legalize import Legalized, legalize
-from compiler.runtime.kernels import KernelSource
-from compiler.scheduling.choices import Choice
+from compiler.runtime.kernels import KernelSource, compile_kernel
+from compiler.scheduling.choices import Choice, decision_from_json
+from compiler.scheduling.matrix_choice import MatrixChoice
 from compiler.scheduling.matrix_products import SIDE
 from compiler.scheduling.matrix_tiles import AHEAD
 from compiler.target import registry
@@ -29,6 +32,9 @@ from compiler.target.intrinsics.emission import emitted, program_text
 from compiler.target.intrinsics.x86_tiles import INTRINSICS
 from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
+from compiler.tuning.kernel_run import KernelRun, random_arrays
+from compiler.tuning.matrix_space import OTHERS, MatrixSpace
+from compiler.tuning.space import NestSpace
 from compiler.tuning.tasks import tasks_of
 
 HERE = Target.parse("llvm")
@@ -288,6 +294,62 @@ def test_scheduled_loops_mean_the_same_and_read_back() -> None:
     weights = weights_of(np.random.default_rng(0), 17, 256)
     want = data.astype(np.int32) @ weights.astype(np.int32).T
     assert np.array_equal(interpret(func, [data, weights, want * 0]), want)
+
+
+def test_how_products_are_walked_can_be_chosen() -> None:
+    """In a target's text, wherever this runs: which tiles go first, and what is fetched ahead."""
+    target = with_tiles()
+    mod, _ = dense((64,), 96, 1024, "uint8", "requantize")
+    (task,) = tasks_of(compiler.optimize(mod, target), target)
+    assert isinstance(task.space, NestSpace)
+    assert task.space.stages == {"mac": MatrixSpace()}
+    for c in OTHERS:
+        assert decision_from_json(c.to_json()) == c
+        func = task.scheduled({"mac": c})
+        loops = re.findall(r"for requantized_s.i(\d)o in", str(func))
+        assert loops == (["0", "1"] if c.columns_first is False else ["1", "0"])
+        assert [*func.prefetch.values()] == (
+            [AHEAD] if c.ahead is None else [c.ahead] * (c.ahead > 0)
+        )
+    seen = {task.seen({"mac": c})[0] for c in OTHERS}
+    assert len(seen) == 12  # two orders by six distances: the rules' are among them
+    rng = random.Random(0)
+    near = task.space.neighbours()
+    for c in (task.space.sample(rng), task.space.mutate({}, rng), task.space.cross(*near[:2], rng)):
+        assert not c or c["mac"] in OTHERS
+
+
+def test_choices_about_other_products_are_refused() -> None:
+    target = with_tiles()
+    for wrong in (
+        {"columns_first": 1},
+        {"ahead": True},
+        {"ahead": -64},
+        {"ahead": 1 << 30},
+        {"a": 1},
+    ):
+        with pytest.raises(ScheduleError, match="a product of matrices has no choice"):
+            decision_from_json({"matrices": 1, **wrong})
+    mod, _ = matmul((), 64, 64, 512, ("uint8", "int8"), 0)
+    (task, *_) = tasks_of(compiler.optimize(mod, target), target)
+    assert task.scheduled({"mac": MatrixChoice(columns_first=False)})
+    with pytest.raises(ScheduleError, match="are near anyway"):
+        task.scheduled({"mac": MatrixChoice(ahead=2048)})
+    with pytest.raises(ScheduleError, match="has no tile for mac"):
+        replace(task, target=Target.parse(WITHOUT)).scheduled({"mac": MatrixChoice(True)})
+
+
+@needs_tiles
+@pytest.mark.parametrize("count", [2, pytest.param(len(OTHERS), marks=pytest.mark.thorough)])
+def test_however_they_are_walked_bits_stay(count: int) -> None:
+    mod, _ = dense((70,), 100, 1024, "int8", "requantize")
+    found = tasks_of(compiler.optimize(mod), HERE)
+    (task,) = (t for t in found if isinstance(t.space, NestSpace) and "mac" in t.space.stages)
+    inputs = random_arrays(legalize(task.function), 1)
+    choices: list[Choice] = [{}, *({"mac": x} for x in OTHERS[-count:])]
+    kernels = [compile_kernel(legalize(task.function), HERE, c) for c in choices]
+    results = {KernelRun(k, HERE, inputs).result() for k in kernels}
+    assert len(results) == 1
 
 
 @needs_tiles

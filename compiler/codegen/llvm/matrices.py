@@ -33,7 +33,7 @@ def write_matrix(
     if scope.lanes:
         raise LoweringError(f"{it.name} cannot be in lanes of {scope.lanes[0][0]}")
     out = it.pattern.buffer.name
-    given = []
+    given: list[Any] = []
     for name in it.lanes:
         e = s.leaves[name]
         if not isinstance(e, Load):
