@@ -149,6 +149,11 @@ def test_the_model_learns_and_ranks_what_it_has_not_seen() -> None:
     predicted = model.predict(unseen, default)
     assert model.kind == "lightgbm"
     assert np.corrcoef(predicted, np.log2(truth))[0, 1] > 0.9
+    forests = [t.predict(np.stack([cost_model._row(f, default) for f in unseen])) for t in
+               model._trees]  # fmt: skip
+    for k, one in enumerate(forests):  # each has seen another part
+        assert not any(np.array_equal(one, other) for other in forests[:k])
+        assert np.corrcoef(one, np.log2(truth))[0, 1] > 0.7
 
 
 def test_what_is_near_the_best_of_its_kernel_counts_for_more() -> None:
