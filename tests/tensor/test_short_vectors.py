@@ -19,6 +19,7 @@ from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime.kernels import KernelSource, compile_kernel
 from compiler.scheduling.apply import AHEAD
+from compiler.scheduling.select import ALONE
 from compiler.scheduling.tile_config import TileChoice
 from compiler.target.cpus import LINE
 from compiler.target.registry import Target
@@ -108,6 +109,26 @@ def test_a_body_with_taps_has_few_steps(target: str, steps: int) -> None:
     registers for it, but not where several fill more than registers."""
     mod = convolution("float32", 32, 32, 8, 3)
     assert rule_of(mod, Target.anywhere(target))[1].unrolled == steps
+
+
+@pytest.mark.parametrize(
+    ("target", "outputs", "dtype", "steps"),
+    [
+        ("llvm -mcpu=skylake-avx512", 16, "float32", ALONE),
+        ("llvm -mcpu=skylake-avx512", 32, "float32", 1),
+        ("llvm -mcpu=skylake-avx512", 16, "bfloat16", 1),
+        ("llvm -mcpu=haswell", 8, "float32", 8),
+        ("llvm -mtriple=aarch64-linux", 4, "float32", 2),
+    ],
+)
+def test_a_window_of_one_long_vector_has_a_longer_body(
+    target: str, outputs: int, dtype: str, steps: int
+) -> None:
+    mod = convolution("float32", 32, outputs, 28, 3)
+    if dtype != "float32":
+        mod = change_dtype(mod, "float32", dtype)
+    rule = rule_of(mod, Target.anywhere(target))[1]
+    assert (rule.blocks, rule.unrolled) == (1, steps) if outputs != 32 else (2, 1)
 
 
 @pytest.mark.sampled(3)
