@@ -247,7 +247,8 @@ class Target:
     @property
     def vectors_at_once(self) -> int:
         """Vectors in the body of a loop over elements (see `Architecture`)."""
-        return 4 if self.short_vectors else self.architecture.vectors_at_once
+        long = self.vector_bytes >= 32 and self.vector_registers >= 16
+        return 4 if long else self.architecture.vectors_at_once
 
     @property
     def look_ups(self) -> bool:

@@ -34,16 +34,18 @@ def binary(op: str, shape: tuple[int, ...], dtype: str) -> IRModule:
 @pytest.mark.parametrize(
     ("op", "dtype", "target", "vector"),
     [
-        # AVX2's, which are short: four of them at once.
+        # Four of them at once.
         ("maximum", "uint8", AVX2, "<128 x i8>"),
         ("logical_and", "bool", AVX2, "<128 x i8>"),
         ("concatenate", "uint8", AVX2, "<128 x i8>"),
         ("maximum", "int16", AVX2, "<64 x i16>"),
         ("maximum", "float32", AVX2, "<32 x float>"),
         ("maximum", "int64", AVX2, "<32 x i64>"),
-        ("maximum", "int8", AVX512, "<64 x i8>"),
-        ("maximum", "int16", AVX512, "<32 x i16>"),
-        ("maximum", "float32", AVX512, "<16 x float>"),
+        ("maximum", "int8", AVX512, "<256 x i8>"),
+        ("maximum", "int16", AVX512, "<128 x i16>"),
+        ("maximum", "float32", AVX512, "<64 x float>"),
+        # One: its registers are few.
+        ("maximum", "float32", "llvm -mtriple=riscv64-linux -mattr=+v", "<16 x float>"),
         ("maximum", "uint8", "llvm -mtriple=aarch64-linux", "<16 x i8>"),
     ],
 )
