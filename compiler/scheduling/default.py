@@ -165,6 +165,12 @@ def _arrange(
             del left[stage]
         else:
             vectorize_elements(s, stage, target)
+    walks = sorted(k for k, c in left.items() if isinstance(c, MatrixChoice))
+    if walks:
+        raise ScheduleError(
+            f"no instructions on matrices compute {', '.join(walks)} of {f.name} on this target "
+            "(is AMX off, or refused?); leave it out"
+        )
     if left:
         raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
 
