@@ -212,9 +212,18 @@ class Session:
         """How many candidates may be proposed beside those that are under way."""
         if self._late() and under_way:
             return 0
-        if self.settings.limit is None:
-            return BATCH
-        return self.settings.limit - len(self.trials) - self.resumed - under_way
+        limit = self._limit
+        return BATCH if limit is None else limit - len(self.trials) - self.resumed - under_way
+
+    @property
+    def _limit(self) -> int | None:
+        """Trials in all. A task whose choices are used up leaves the rest of its share: others have
+        enough of their own, and one of them would get most of it."""
+        given, every = self.settings.limit, [s.state for s in self.subjects]
+        if given is None:
+            return None
+        share = given // max(1, len(every))
+        return given - sum(max(0, share - t.trials) for t in every if t.exhausted)
 
     def _late(self) -> bool:
         spent = time.perf_counter() - self.settings.start > SEARCH * self.settings.budget_s
@@ -364,7 +373,7 @@ class Session:
                 len(self.trials),
                 sum(x.best is not None for x in self.subjects),
                 s.task.text,
-                None if given.limit is None else max(0, given.limit - self.resumed),
+                None if (limit := self._limit) is None else max(0, limit - self.resumed),
                 s.ratio if s.best else 1.0,
                 math.fsum(x.task.count * x.state.default_ms for x in measured),
                 math.fsum(x.task.count * x.state.best_ms for x in measured),

@@ -291,6 +291,30 @@ def test_what_only_seemed_best_loses_to_what_is(monkeypatch: pytest.MonkeyPatch)
     assert session.settled(s, trials[3:]) is None  # not surely quicker than the rules
 
 
+def test_what_is_used_up_leaves_its_trials_to_nobody() -> None:
+    """A kernel of five choices, and one of many: this one has its share, and no more."""
+    tasks = tasks_of(compiler.optimize(net()), HOST)[:2]
+    seen: list[Progress] = []
+    settings: Any = SimpleNamespace(
+        target=HOST, seed=0, limit=40, start=0.0, budget_s=1e9, progress=seen.append
+    )
+    session = Session(tasks, cast(Any, None), settings, cast(Any, None))
+    few, many = (s.state for s in session.subjects)
+    assert session._room(0) == 40
+    few.trials, few.exhausted = 5, True
+    session.trials += cast(Any, [None] * 5)
+    assert session._room(0) == 20
+    assert session._room(8) == 12
+    many.trials = 20
+    session.trials += cast(Any, [None] * 20)
+    assert session._room(0) == 0
+    session._tell(session.subjects[1])
+    assert (seen[0].tried, seen[0].limit) == (25, 25)
+    few.trials = 30  # of a log: more than its share
+    session.resumed = 25
+    assert session._room(0) == -10
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("network_ms", [1.5, 1.0, 0.996])
 def test_a_network_that_is_hardly_faster_loses_its_entries(
