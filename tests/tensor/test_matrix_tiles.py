@@ -296,6 +296,24 @@ def test_scheduled_loops_mean_the_same_and_read_back() -> None:
     assert np.array_equal(interpret(func, [data, weights, want * 0]), want)
 
 
+@pytest.mark.parametrize(
+    ("rows", "units", "inputs", "columns_first"),
+    [
+        (64, 96, 128, True),  # the cache holds all: fewer results than data
+        (64, 256, 128, False),
+        (64, 128, 128, False),
+        (128, 3072, 768, True),  # weights that it does not hold are walked once
+        (4096, 64, 1024, False),  # and so are such data
+    ],
+)
+def test_what_goes_first(rows: int, units: int, inputs: int, columns_first: bool) -> None:
+    target = with_tiles()
+    mod, _ = dense((rows,), units, inputs, "uint8", "requantize")
+    func = KernelSource(legal_of(mod, target), target, None).scheduled().func
+    loops = re.findall(r"for requantized_s.i(\d)o in", str(func))
+    assert loops == (["1", "0"] if columns_first else ["0", "1"])
+
+
 def test_how_products_are_walked_can_be_chosen() -> None:
     """In a target's text, wherever this runs: which tiles go first, and what is fetched ahead."""
     target = with_tiles()
