@@ -70,7 +70,8 @@ def _report(context: click.Context, _: click.Parameter, log: str | None) -> None
     "--trials",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop after as many candidates a kernel, on average: more where they help more.",
+    help="Stop after as many candidates a kernel, on average: more where they help more, fewer "
+    "where there are no more.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
 @batch_options
