@@ -131,6 +131,26 @@ def test_a_window_of_one_long_vector_has_a_longer_body(
     assert (rule.blocks, rule.unrolled) == (1, steps) if outputs != 32 else (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("target", "channels", "outputs", "size", "kernel", "tile"),
+    [
+        ("llvm -mcpu=skylake-avx512", 64, 64, 28, 1, (4, ((3, 6),))),
+        ("llvm -mcpu=skylake-avx512", 24, 80, 56, 1, (4, ((3, 6),))),  # five vectors: four and one
+        ("llvm -mcpu=skylake-avx512", 80, 64, 28, 1, (2, ((3, 14),))),  # longer sums
+        ("llvm -mcpu=skylake-avx512", 64, 32, 28, 1, (2, ((3, 14),))),  # two vectors in all
+        ("llvm -mcpu=skylake-avx512", 64, 64, 14, 1, (2, ((3, 14),))),  # tiles of five, not six
+        ("llvm -mcpu=skylake-avx512", 32, 64, 28, 3, (2, ((3, 14),))),  # taps
+        ("llvm -mtriple=aarch64-linux", 64, 64, 28, 1, (2, ((3, 14),))),
+    ],
+)
+def test_short_sums_have_wide_tiles(
+    target: str, channels: int, outputs: int, size: int, kernel: int, tile: tuple[int, object]
+) -> None:
+    mod = convolution("float32", channels, outputs, size, kernel)
+    rule = rule_of(mod, Target.anywhere(target))[1]
+    assert (rule.blocks, rule.widths) == tile
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_line_is_fetched_once(target: str) -> None:
