@@ -11,6 +11,7 @@ from compiler.scheduling.tile import (
     best_width,
     is_wide,
     keeps_order,
+    many_registers,
     pixel_tile,
     registers,
     tileable_axis,
@@ -50,7 +51,10 @@ def along_data(
     # One sum alone would gather its taps one by one.
     one = dot is not None and dot.loops["o"] == 1
     if dot is None or one or window is None or (last.extent or 0) % dot.loops["o"]:
-        spatial, run_time = pixel_tile(pixels, 8)
+        # Neighbours that share most of what they read, in as many registers as there are.
+        shared = window is not None and window[1:] == (1, 1)
+        most = 14 if shared and many_registers(store.buffer.dtype, target) else 8
+        spatial, run_time = pixel_tile(pixels, most)
         tile = Tile(last.index, lanes, last.index, 1, spatial, weight.buffer, 0, None)
         return replace(tile, run_time=run_time)
     taps, stride, dilation = window

@@ -28,6 +28,7 @@ from compiler.scheduling.tile import (
     has_select,
     is_product,
     is_wide,
+    many_registers,
     pixel_tile,
     reads_of,
     registers,
@@ -47,13 +48,12 @@ from compiler.scheduling.unpacked_tiles import (
     without_packing,
 )
 from compiler.symbolic import Quasi, Var
-from compiler.target.cpus import LINE
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Load, loads, walk
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import For, Store, stores
-from compiler.types.dtypes import FLOAT32, DType
+from compiler.types.dtypes import DType
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -117,8 +117,8 @@ def _accumulators(
         dtype, target: of the sums.
     """
     spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
-    long = target.vector_bytes >= LINE and dtype == FLOAT32
-    if long and blocks == 2 and vectors >= 4 and spatial and not taps and 0 < terms <= SHORT:
+    wide = many_registers(dtype, target) and blocks == 2 and vectors >= 4
+    if wide and spatial and not taps and 0 < terms <= SHORT:
         six = spatial_tile(pixels, 6)
         if math.prod(width for _, width in six) == 6:
             return 4, six, ()
@@ -210,8 +210,7 @@ def _tile_for(
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
     # accumulators or several blocks of channels, and for short vectors, which are many loads.
     if dot is None:
-        alone = blocks == 1 and target.vector_bytes >= LINE and dtype == FLOAT32
-        if alone and step and step % ALONE == 0:
+        if blocks == 1 and many_registers(dtype, target) and step and step % ALONE == 0:
             return replace(tile, unrolled=ALONE)
         if not by_blocks or target.architecture.unrolled:
             return replace(tile, unrolled=1)

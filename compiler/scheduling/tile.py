@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compiler.symbolic import Var
+from compiler.target.cpus import LINE
 from compiler.target.registry import Target
 from compiler.tensor.expr import BinOp, Buffer, Load, Select, index_condition, walk
 from compiler.tensor.intrinsic import Intrinsic
@@ -166,6 +167,12 @@ def few_registers(dtype: DType, target: Target) -> bool:
     """Whether a tile of floats has the 16 registers of AVX2, where a fused multiply-add needs no
     other for its product."""
     return target.short_vectors and target.fma and dtype in (FLOAT32, FLOAT64)
+
+
+def many_registers(dtype: DType, target: Target) -> bool:
+    """Whether a tile of floats has the 32 registers of AVX-512, of which each is a line of the
+    cache."""
+    return target.vector_bytes >= LINE and target.vector_registers >= 32 and dtype == FLOAT32
 
 
 def threes(vectors: int, taps: bool) -> bool:

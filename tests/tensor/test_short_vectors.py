@@ -119,6 +119,7 @@ def test_a_body_with_taps_has_few_steps(target: str, steps: int) -> None:
         ("llvm -mcpu=skylake-avx512", 16, "bfloat16", 1),
         ("llvm -mcpu=haswell", 8, "float32", 8),
         ("llvm -mtriple=aarch64-linux", 4, "float32", 2),
+        ("llvm -mtriple=riscv64-linux -mattr=+v", 16, "float32", 1),  # eight registers
     ],
 )
 def test_a_window_of_one_long_vector_has_a_longer_body(
@@ -149,6 +150,24 @@ def test_short_sums_have_wide_tiles(
     mod = convolution("float32", channels, outputs, size, kernel)
     rule = rule_of(mod, Target.anywhere(target))[1]
     assert (rule.blocks, rule.widths) == tile
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "kernel", "stride", "outputs"),
+    [
+        ("llvm -mcpu=skylake-avx512", 28, 5, 1, 14),
+        ("llvm -mcpu=skylake-avx512", 13, 3, 1, 13),
+        ("llvm -mcpu=skylake-avx512", 28, 3, 2, 7),  # half of the data is another output's
+        ("llvm -mcpu=haswell", 28, 5, 1, 7),
+        ("llvm -mtriple=aarch64-linux", 28, 5, 1, 7),
+    ],
+)
+def test_depthwise_tiles_are_as_wide_as_registers_allow(
+    target: str, size: int, kernel: int, stride: int, outputs: int
+) -> None:
+    mod = convolution("float32", 64, 64, size, kernel, 64, stride)
+    rule = rule_of(mod, Target.anywhere(target))[1]
+    assert (rule.blocks, rule.widths) == (1, ((3, outputs),))
 
 
 @pytest.mark.sampled(3)
