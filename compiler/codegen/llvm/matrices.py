@@ -22,8 +22,8 @@ _Key = tuple[Buffer, int, tuple[int, ...]]
 def write_matrix(
     scope: Scope, addresses: Addresses, s: Intrin, emit: Emit, ahead: Mapping[Buffer, int]
 ) -> None:
-    """Write one such instruction, after it what fetches the rows that far ahead in memory of those
-    that it takes; `ahead` has the bytes of the buffers for which that is wanted.
+    """Write one such instruction, and before it what fetches later rows of the operands for which
+    `ahead` has so many bytes.
 
     Raises:
         LoweringError: an operand does not lie as the instruction takes it.
