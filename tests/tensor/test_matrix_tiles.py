@@ -353,8 +353,9 @@ def test_choices_about_other_products_are_refused() -> None:
     assert task.scheduled({"mac": MatrixChoice(columns_first=False)})
     with pytest.raises(ScheduleError, match="are near anyway"):
         task.scheduled({"mac": MatrixChoice(ahead=2048)})
+    other = replace(task, target=Target.anywhere("llvm -mcpu=haswell"))
     with pytest.raises(ScheduleError, match="no instructions on matrices compute mac"):
-        replace(task, target=Target.parse(WITHOUT)).scheduled({"mac": MatrixChoice(True)})
+        other.scheduled({"mac": MatrixChoice(True)})
 
 
 @needs_tiles
