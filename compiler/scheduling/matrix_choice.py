@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from compiler.errors import ScheduleError
@@ -38,12 +38,13 @@ class MatrixChoice:
             ScheduleError: a field is unknown, or of another kind than it must be.
         """
         given = {k: v for k, v in content.items() if k != MATRICES}
-        names = [f.name for f in fields(MatrixChoice)]
         for name, value in given.items():
-            number = type(value) is int and 0 <= value <= FARTHEST
-            if name not in names or not (type(value) is bool if name == names[0] else number):
+            kind = type(value)  # bool is an int, too, but none for a distance
+            if kind is not _KINDS.get(name) or not 0 <= value <= FARTHEST:
                 raise ScheduleError(f"a product of matrices has no choice {name} like {value!r}")
         return MatrixChoice(**given)
 
+
+_KINDS: dict[str, type] = {"columns_first": bool, "ahead": int}
 
 __all__ = ["MATRICES", "MatrixChoice"]

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.dot_tile import along_data, dot_product_for, over_windows, window_of
+from compiler.scheduling.matrix_products import extent_of
 from compiler.scheduling.tile import (
     Axis,
     Tile,
@@ -188,8 +189,7 @@ def _tile_for(
         tile = Tile(lane.index, lanes, block, blocks, (), weight.buffer, 0, dot, skew)
         return over_windows(tile, x, registers(target) // blocks)
     dtype, taps = store.buffer.dtype, sum(v.extent != 1 for v in reduction) > 1
-    terms = math.prod((v.extent.constant() if v.extent is not None else None) or 0
-                      for v in reduction)  # fmt: skip
+    terms = math.prod(map(extent_of, reduction))
     blocks, spatial, run_time = _accumulators(blocks, vectors, taps, terms, pixels, dtype, target)
     step = step_of_channels(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
