@@ -143,7 +143,8 @@ def tune(
         seed: of all that is drawn; what is drawn depends on what was measured, and when, too.
         log: the file to append to; made with its first line.
         progress: called after every candidate.
-        trials: stop after as many candidates for each workload on average.
+        trials: stop after as many candidates for each workload on average; what a workload of few
+            choices leaves of them, no other gets.
         place: the machine that candidates are measured on, `target` being one of its own; None:
             this one.
         transfer: logs (or one) whose choices are tried first, whatever CPU they are from.
