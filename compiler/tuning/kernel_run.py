@@ -39,7 +39,7 @@ time on the processor, for which it must be asked."""
 LONG_NS = 100_000
 """Nanoseconds from which on kernels in cold caches are timed by the thread's clock: shorter ones
 are seldom interrupted, and would be timed together with asking for it."""
-LONGER_NS = 1_000_000
+LONGER_NS = 300_000
 """Nanoseconds from which on one call is a sample: three agree better, but cost three times as much,
 and comparisons were as exact in half the time."""
 

@@ -76,7 +76,7 @@ LEAST, MOST = 3, 16
 PLAIN = (1.15, 1.05)
 """One batch, or two, are enough for what takes so many times as long in each."""
 NARROW = 0.01
-"""Half the width of an interval that need not become narrower."""
+"""Half the width of an interval that need not become narrower, where nothing else is asked for."""
 LIMIT_S = 2.0
 """Seconds after which a comparison goes on no longer."""
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
@@ -96,15 +96,24 @@ class Comparison:
     high: float
 
 
-def compared(turns: Turns, limit_s: float = LIMIT_S, least_s: float = 0.0) -> Comparison:
+def compared(
+    turns: Turns,
+    limit_s: float = LIMIT_S,
+    least_s: float = 0.0,
+    narrow: float = NARROW,
+    poor: float = 1.0,
+) -> Comparison:
     """Time two functions in turns until the interval of the ratio of their times leaves out 1, or
-    is within 1 %; or until the second is plainly slower, or it has taken `limit_s` seconds.
+    is narrow; or until the second is plainly slower, or it has taken `limit_s` seconds.
 
     Args:
         turns: times them.
         limit_s: see above.
         least_s: seconds before which it is not enough that the interval leaves out 1: how much
             quicker one is is to be known as well.
+        narrow: half the width of an interval that need not become narrower.
+        poor: a ratio from which on the second is of no use, be it slower or not: an interval that
+            lies above is enough.
     """
     start = time.perf_counter()
     first: list[float] = []
@@ -122,7 +131,8 @@ def compared(turns: Turns, limit_s: float = LIMIT_S, least_s: float = 0.0) -> Co
         many = n >= MOST and spent >= least_s
         late = spent > limit_s and n > 1
         plain = n <= len(PLAIN) and min(logs) > math.log(PLAIN[n - 1])
-        if late or plain or many or (n >= LEAST and (apart or half < NARROW)):
+        useless = mean - half > math.log(poor)
+        if late or plain or many or (n >= LEAST and (apart or useless or half < narrow)):
             break
     times = statistics.median(first), statistics.median(second)
     return Comparison(*times, *map(math.exp, (mean, mean - half, mean + half)))

@@ -214,7 +214,7 @@ class _Search:
     ) -> NetworkTrial:
         """Both in turns, the first being that of the rules, or the best so far."""
         turns = partial(in_turns, repeated(first, arrays), repeated(second, arrays))
-        found = compared(turns, COMPARED_S)
+        found = compared(turns, COMPARED_S, poor=GAIN)
         times = (found.first_ms, found.first_ms * found.ratio)
         return NetworkTrial(NetworkChoice(), *times, found.low, found.high)
 

@@ -20,7 +20,7 @@ from compiler.tuning.compilation import Outcome
 from compiler.tuning.cost_model import CostModel
 from compiler.tuning.features import with_report
 from compiler.tuning.kernel_run import random_arrays
-from compiler.tuning.measure import CAREFUL, Comparison, Turns, compared
+from compiler.tuning.measure import Comparison, Turns, compared
 from compiler.tuning.processes import Compilers
 from compiler.tuning.proposals import Candidate, Search
 from compiler.tuning.subject import GAIN, Subject
@@ -34,7 +34,7 @@ SEARCH = 0.85
 """Share of the budget for the search; the rest confirms what was found."""
 COLLECT = 64
 """Trials after which garbage is collected, which `quiet` keeps from happening meanwhile."""
-FINALISTS = 4
+FINALISTS = 6
 """Candidates of a kernel that are measured again at the end: what was best of many measurements is
 flattered by that, and may not be the best."""
 HINTS = 8
@@ -42,6 +42,11 @@ HINTS = 8
 LEAST_S = 0.03
 """Seconds for which a candidate is measured, even if it is known earlier which is quicker: the next
 one is still being compiled, and the best are told apart better."""
+NEAR = 1.02
+"""A candidate whose interval lies above the best ratio so far, times this, is of no use."""
+FINAL_S, FINAL_NARROW = 0.2, 0.003
+"""Seconds that finalists are measured beside each other for, at least, unless the interval of their
+ratio is within so much: of the best few, chance would choose after less."""
 Hint = tuple[str, str, float, Choice]
 """(workload, structure, ratio, choice): that a choice took this share of the rules' time."""
 
@@ -262,9 +267,14 @@ class Session:
             run = self.made(s, choice) if held is None else held
             if run is None:
                 continue
-            if best is None or compared(self.machine.turns(best[1], run)).ratio < 1:
+            if best is None or self.careful(best[1], run).ratio < 1:
                 best = choice, run
         return best
+
+    def careful(self, first: Any, second: Any) -> Comparison:
+        """Measure two kernels beside each other as a choice between them asks for."""
+        turns = self.machine.turns(first, second)
+        return compared(turns, least_s=FINAL_S, narrow=FINAL_NARROW)
 
     def confirmed(
         self, s: Subject, among: Sequence[Trial], most: int = FINALISTS
@@ -274,8 +284,10 @@ class Session:
         found = self.settled(s, among, most)
         if found is None:
             return None
-        s.state.default_ms, ms = self.machine.turns(s.run, found[1])(CAREFUL)
-        return (*found, ms) if ms < GAIN * s.state.default_ms else None
+        beside = self.careful(s.run, found[1])
+        s.state.default_ms = beside.first_ms
+        good = beside.ratio < GAIN and beside.high < 1
+        return (*found, beside.ratio * beside.first_ms) if good else None
 
     def measure(self, s: Subject, candidate: Candidate, outcome: Outcome | None) -> None:
         """Measure a candidate beside the rules' schedule, write it down and learn from it.
@@ -301,7 +313,8 @@ class Session:
             except DtypelabError as e:
                 reason = str(e)
         if not reason:
-            found = compared(self.machine.turns(s.run, run), least_s=self.settings.least_s)
+            turns, poor = self.machine.turns(s.run, run), min(GAIN, NEAR * s.ratio)
+            found = compared(turns, least_s=self.settings.least_s, poor=poor)
             if not s.state.default_ms:
                 self._note_rules(s, found.first_ms)
         self._note(s, candidate, features, found, reason)

@@ -319,7 +319,8 @@ def _check(
     while records:
         with apply_records(records):
             tuned = machine.network(mod)
-        found = compared(machine.networks(default, tuned, arrays), NETWORK_S)
+        turns = machine.networks(default, tuned, arrays)
+        found = compared(turns, NETWORK_S, poor=NETWORK_GAIN)
         if found.ratio < NETWORK_GAIN:
             return records, found.first_ms, found.first_ms * found.ratio
         records = records[: len(records) // 2]

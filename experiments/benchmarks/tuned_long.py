@@ -32,7 +32,7 @@ from compiler.scheduling.choices import Choice
 from compiler.scheduling.tuning_log import apply_records, machine_cpu
 from compiler.target.registry import Target
 from compiler.tuning.kernel_run import KernelRun, random_arrays
-from compiler.tuning.measure import compared, in_turns, quiet
+from compiler.tuning.measure import in_turns, quiet
 from compiler.tuning.processes import compiling_cores
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.tasks import Task, tasks_of
@@ -253,7 +253,7 @@ def _judged(session: Session, first: int, protocol: Protocol) -> Judged:
         kept[:2] if (kept := session.confirmed(s, trials, FINALISTS)) else rules
         for trials in (s.trials[:first], s.trials)
     )
-    if early[0] != late[0] and compared(session.machine.turns(early[1], late[1])).ratio > 1:
+    if early[0] != late[0] and session.careful(early[1], late[1]).ratio > 1:
         late = early  # the first trials are among all of them
     ruled = beside(late[1], None if late is rules else s.run, protocol)
     ms = ruled.ms

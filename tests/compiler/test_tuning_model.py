@@ -318,6 +318,26 @@ def test_a_comparison_may_go_on_until_it_knows_by_how_much() -> None:
     assert found.high / found.low < 1.05
 
 
+def test_what_is_of_no_use_is_measured_no_longer() -> None:
+    """Whether it is a little slower or a little quicker than the first does not matter then."""
+    curious, content = turns(0.99, 0.01), turns(0.99, 0.01)
+    compared(curious[1], least_s=0.01)
+    found = compared(content[1], least_s=0.01, poor=0.9)
+    assert 3 <= len(content[0]) <= 5 < len(curious[0])
+    assert found.low > 0.9
+    wanted = turns(0.8, 0.01)  # what may be of use is measured as long as ever
+    compared(wanted[1], least_s=0.01, poor=0.9)
+    assert len(wanted[0]) > 5
+
+
+def test_an_interval_is_as_narrow_as_it_is_to_be() -> None:
+    hasty, careful = turns(1.0, 0.005), turns(1.0, 0.005)
+    assert compared(hasty[1]).high < 1.0105**2
+    found = compared(careful[1], least_s=0.5, narrow=0.0005)
+    assert found.high / found.low < 1.0011
+    assert len(careful[0]) > len(hasty[0])
+
+
 def test_what_is_plainly_slower_is_measured_once() -> None:
     calls, timed = turns(2.0, 0.01)
     found = compared(timed)

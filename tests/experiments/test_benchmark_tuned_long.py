@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import compiler
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.tuning.measure import CAREFUL
+from compiler.tuning.measure import Comparison
 from compiler.tuning.session import Session, Settings
 from compiler.tuning.tasks import tasks_of
 from compiler.tuning.trials import Journal, Trial
@@ -163,10 +163,8 @@ def test_what_is_no_quicker_when_it_is_measured_again_is_left_to_the_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a tuner does: the clock says that all is quicker, but not in the careful measurement."""
-    monkeypatch.setattr(
-        "compiler.tuning.tuner.in_turns",
-        lambda a, b, rounds: (2.0, 2.0 if rounds == CAREFUL else 1.9),
-    )
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.9))
+    monkeypatch.setattr(Session, "careful", lambda *runs: Comparison(2.0, 1.98, 0.99, 0.98, 1.0))
     (task, *_) = tasks_of(compiler.optimize(net(width=256)), HOST)
     row = tuned_long._searched("a", task, HOST, 4, 12, True, tmp_path / "log.jsonl")
     assert row.measured == 12
