@@ -22,6 +22,7 @@ from compiler.scheduling.tile import (
     Tile,
     channel_block,
     column_guard,
+    guards,
     has_select,
     index_vars_of,
     is_product,
@@ -39,6 +40,9 @@ AHEAD = 8192
 """Bytes by which it is fetched ahead where it is walked once."""
 WALKS = 4
 """Tiles that must walk the same part for that."""
+FAR, FEWER, SHARED, PARTS = 4, 2, 4, 4
+"""For rows of windows to go first: how many times a cache the data must be, and the weights; the
+most products that each number of the data is in, for each output channel; and the least parts."""
 
 
 def apply_tile(
@@ -105,12 +109,16 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         order[t.lane_axis] = lane_out
         peeled.append(lane_out)
     parts = lane_out if lane_out in order else "" if same else block_out
-    if lane_out in order or (parts and (t.walk is not None or part is not None)):
-        at = _walked_once(store, path, t, caches) if t.walk is None else t.walk
-        at = 0 if part is not None else at
-        if at is not None:
-            order.remove(parts)
-            order.insert(at, parts)
+    at = t.walk
+    if part is not None:
+        at = 0
+    elif lane_out in order:
+        at = _walked_once(store, path, t, caches) if at is None else at
+    elif at is None and parts in order and _rows_first(store, path, t, caches):
+        at = len(order) - 2
+    if at is not None and parts:
+        order.remove(parts)
+        order.insert(at, parts)
     s.reorder(*order, *inside, lane_in)
     s.compute_at(stage, order[-1])
     if row_bytes:
@@ -262,6 +270,29 @@ def _walked_once(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> 
     stays = others // each * data.dtype.nbytes <= caches.next
     again = others * data.dtype.nbytes * (1 if stays else parts)
     return len(batch) if size * weight.dtype.nbytes * (tiles - 1) > again else None
+
+
+def _rows_first(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> bool:
+    """Whether a row of windows takes every part of the packed operand before the next row, rather
+    than all rows one part before the next: where the data would be fetched from far away for each
+    of many parts, and weights, which are fetched for each row, are far fewer. Windows that share
+    most of their data with others compute for so long on it that neither matters."""
+    rank, skipping = len(store.idx), guards(path)
+    extents = [f.extent.constant() for f in path if f not in skipping]
+    rows = [k for k in range(t.block_axis + 1, rank) if k != t.lane_axis and extents[k] != 1]
+    operands = list(loads(store.value))
+    weight = next((x for x in operands if x.buffer is t.pack), None)
+    data = next((x for x in operands if x is not weight), None)
+    if weight is None or data is None or t.dot is not None or None in extents or len(rows) < 2:
+        return False
+    size, weights = data.buffer.size.constant(), weight.buffer.size.constant()
+    if size is None or weights is None:
+        return False
+    size //= math.prod(extents[k] or 1 for k in range(t.block_axis))
+    shared = math.prod(extents[k] or 1 for k in (*rows, *range(rank, len(extents)))) / size
+    parts = -(-(extents[t.block_axis] or 1) // t.blocks)
+    far = size * data.dtype.nbytes > FAR * caches.next and FEWER * weights <= size
+    return far and shared <= SHARED and parts >= PARTS
 
 
 def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches) -> int:
