@@ -61,6 +61,9 @@ QUICK = 7
 NETWORK_GAIN = 0.995
 """The share of its time that the whole network must take less than: most of its kernels may be as
 they were."""
+LEAST_GAIN = 0.0002
+"""The share of the time of all kernels that a choice must gain: what gains less is as likely to be
+chance, and nobody would notice."""
 NETWORK_S = 8.0
 """Seconds that a comparison of the whole network may take, if one round takes less."""
 
@@ -284,7 +287,8 @@ class _Kept:
 
 
 def _confirmed(session: Session) -> list[_Kept]:
-    """Measure once more what was best of many, which flatters it: those that are still faster."""
+    """Measure once more what was best of many, which flatters it: those that are still faster, by
+    what a network may notice."""
     kept = []
     for s in session.subjects:
         found = session.confirmed(s, s.trials) if s.best is not None else None
@@ -292,7 +296,8 @@ def _confirmed(session: Session) -> list[_Kept]:
             choice, _, ms = found
             record = _record(session, s, choice, s.state.default_ms, ms)
             kept.append(_Kept(s, record))
-    return kept
+    every = math.fsum(s.task.count * s.state.default_ms for s in session.subjects)
+    return [k for k in kept if k.gain_ms >= LEAST_GAIN * every]
 
 
 def _record(session: Session, s: Subject, choice: Choice, default: float, ms: float) -> Record:

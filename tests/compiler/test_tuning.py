@@ -263,6 +263,20 @@ def test_what_is_faster_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert exe(X).tobytes() == compiler.build(net())(X).tobytes()
 
 
+@pytest.mark.thorough
+def test_what_a_network_would_not_notice_is_left_to_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five kernels that take as long as each other two are of one workload, which gains most."""
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    monkeypatch.setattr("compiler.tuning.tuner.LEAST_GAIN", 0.15)
+    log = tmp_path / "tune.jsonl"
+    done = tune(net(), budget_s=300, log=log, trials=1)
+    kept = {r.workload for r in done.records}
+    assert [t.count for t in done.tasks if t.workload in kept] == [2]
+    assert done.workloads == 4
+
+
 def test_what_only_seemed_best_loses_to_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log's times are what they were by chance; measured again, the third is the best."""
     task = tasks_of(compiler.optimize(net()), HOST)[0]
