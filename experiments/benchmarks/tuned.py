@@ -119,11 +119,7 @@ def run(
     kernels = [k for k in read_rows(details, KernelRow) if k.network in known]
     target = Target.parse("llvm")
     with pinned(1):
-        machine = Machine.measured(target)
-    click.echo(
-        f"one core: {machine.float32 / 1e6:.0f} GFLOP/s of float32, {machine.int8 / 1e6:.0f} GOP/s "
-        "of int8, " + ", ".join(f"{r / 1e6:.0f} GB/s of {s >> 10} KiB" for s, r in machine.bytes)
-    )
+        Machine.measured(target)  # or an error, before anything is tuned
     for name in names or NETWORKS:
         held = next((r for r in rows if r.network == name and r.trials >= trials), None)
         if held is not None:
@@ -136,7 +132,7 @@ def run(
             continue
         with TemporaryDirectory() as folder:
             log = output.with_suffix(".jsonl") if output is not None else Path(folder, "log.jsonl")
-            row, found = _network(name, mod, target, machine, trials, quick, log)
+            row, found = _network(name, mod, target, trials, quick, log)
         rows = [*(r for r in rows if r.network != name), row]
         kernels = [*(k for k in kernels if k.network != name), *found]
         if output is not None and details is not None:
@@ -151,7 +147,7 @@ def run(
 
 # ---- one network ---------------------------------------------------------------------------------
 def _network(
-    name: str, mod: IRModule, target: Target, machine: Machine, trials: int, quick: bool, log: Path
+    name: str, mod: IRModule, target: Target, trials: int, quick: bool, log: Path
 ) -> tuple[NetworkRow, list[KernelRow]]:
     import compiler
     from compiler.tuning.network import choose_network
@@ -164,6 +160,8 @@ def _network(
     untuned = [compiler.build(mod) for _ in range(BUILDS)]
     with compiler.apply_history_best(log) if log.exists() else nullcontext(), pinned(1):
         best = [compiler.build(mod) for _ in range(BUILDS)]
+        machine = Machine.measured(target)  # as fast as it is now: its clock may have changed
+        click.echo(_machine_text(machine))
         kernels, failed = kernel_rows(name, compiler.optimize(mod), target, machine, short)
     for sentence in failed:
         click.echo(f"{name}: not timed alone: {sentence}")
@@ -299,6 +297,13 @@ def summary_rows(rows: Sequence[NetworkRow], kernels: Sequence[KernelRow]) -> li
         mean = math.exp(sum(math.log(r.ratio) for r in rows) / len(rows))
         out.append(Row(f"geometric mean of {len(rows)} networks", mean, "x"))
     return out
+
+
+def _machine_text(machine: Machine) -> str:
+    """What one core can do."""
+    rates = ", ".join(f"{r / 1e6:.0f} GB/s of {s >> 10} KiB" for s, r in machine.bytes)
+    floats, integers = machine.float32 / 1e6, machine.int8 / 1e6
+    return f"one core: {floats:.0f} GFLOP/s of float32, {integers:.0f} GOP/s of int8, {rates}"
 
 
 def _text(row: NetworkRow, kernels: Sequence[KernelRow]) -> str:

@@ -234,7 +234,7 @@ def test_rows_are_kept_and_not_measured_again(
 
     def network(name: str, *rest: Any) -> tuple[tuned.NetworkRow, list[KernelRow]]:
         measured.append(name)
-        return replace(ROW, network=name, trials=rest[3]), [replace(KERNEL, network=name)]
+        return replace(ROW, network=name, trials=rest[2]), [replace(KERNEL, network=name)]
 
     monkeypatch.setattr(tuned, "_network", network)
     monkeypatch.setattr(tuned.Machine, "measured", lambda target: MACHINE)
