@@ -101,7 +101,7 @@ def compared(
     limit_s: float = LIMIT_S,
     least_s: float = 0.0,
     narrow: float = NARROW,
-    poor: float = 1.0,
+    poor: float = math.inf,
 ) -> Comparison:
     """Time two functions in turns until the interval of the ratio of their times leaves out 1, or
     is narrow; or until the second is plainly slower, or it has taken `limit_s` seconds.
@@ -131,7 +131,7 @@ def compared(
         many = n >= MOST and spent >= least_s
         late = spent > limit_s and n > 1
         plain = n <= len(PLAIN) and min(logs) > math.log(PLAIN[n - 1])
-        useless = mean - half > math.log(poor)
+        useless = math.exp(mean - half) > poor
         if late or plain or many or (n >= LEAST and (apart or useless or half < narrow)):
             break
     times = statistics.median(first), statistics.median(second)

@@ -99,8 +99,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user asks for: seconds, a number that all draws follow from, trials in all; and the
-    least that a comparison takes (see `compared`)."""
+    """What a user asks for: seconds, a number that all draws follow from, trials in all; the least
+    that a comparison takes (see `compared`), and whether it is to be known of all candidates how
+    quick they are, also of those that are of no use."""
 
     target: Target
     cpu: str
@@ -110,6 +111,7 @@ class Settings:
     start: float
     progress: Callable[[Progress], None] | None = None
     least_s: float = LEAST_S
+    exact: bool = False
 
 
 class Session:
@@ -274,7 +276,7 @@ class Session:
     def careful(self, first: Any, second: Any) -> Comparison:
         """Measure two kernels beside each other as a choice between them asks for."""
         turns = self.machine.turns(first, second)
-        return compared(turns, least_s=FINAL_S, narrow=FINAL_NARROW)
+        return compared(turns, least_s=FINAL_S, narrow=FINAL_NARROW, poor=1.0)
 
     def confirmed(
         self, s: Subject, among: Sequence[Trial], most: int = FINALISTS
@@ -313,7 +315,8 @@ class Session:
             except DtypelabError as e:
                 reason = str(e)
         if not reason:
-            turns, poor = self.machine.turns(s.run, run), min(GAIN, NEAR * s.ratio)
+            poor = math.inf if self.settings.exact else min(GAIN, NEAR * s.ratio)
+            turns = self.machine.turns(s.run, run)
             found = compared(turns, least_s=self.settings.least_s, poor=poor)
             if not s.state.default_ms:
                 self._note_rules(s, found.first_ms)

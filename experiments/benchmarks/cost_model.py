@@ -104,7 +104,8 @@ def _measured(tasks: Sequence[Task], n: int, target: Target, log: Path) -> list[
     cores = compiling_cores()
     past = [t for t in trials_here(log, target) if t.features]
     start = time.perf_counter()
-    settings = Settings(target, machine_cpu(), math.inf, 0, None, start, least_s=LEAST_S)
+    where = target, machine_cpu()
+    settings = Settings(*where, math.inf, 0, None, start, least_s=LEAST_S, exact=True)
     out = []
     with quiet(), apply_records(()), contextlib.closing(Journal(log)) as journal:
         session = Session(tasks, MeasuringMachine(target, None), settings, journal, past)

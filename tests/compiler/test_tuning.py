@@ -1,10 +1,13 @@
 """The tuning log and the tuner."""
 
 import json
+import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +23,11 @@ from compiler.ir.expr import IRModule
 from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.tuning_log import Record, append_records, read_log
 from compiler.target.registry import Target, host_cpu
-from compiler.tuning.session import Progress, Session
+from compiler.tuning.proposals import Candidate
+from compiler.tuning.session import Progress, Session, Settings
 from compiler.tuning.subject import GAIN
 from compiler.tuning.tasks import tasks_of
-from compiler.tuning.trials import read_trials
+from compiler.tuning.trials import Journal, read_trials
 from compiler.tuning.tuner import tune
 
 ROOT = Path(__file__).parent.parent.parent
@@ -303,6 +307,41 @@ def test_what_only_seemed_best_loses_to_what_is(monkeypatch: pytest.MonkeyPatch)
     assert session.settled(s, trials) == (choices[2], str(choices[2]))
     assert session.settled(s, trials, 2) == (choices[1], str(choices[1]))
     assert session.settled(s, trials[3:]) is None  # not surely quicker than the rules
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_is_of_no_use_is_measured_as_exactly_as_is_asked_for(
+    exact: bool, tmp_path: Path
+) -> None:
+    """A candidate that is as quick as the rules, by a clock that is 2 % off now and then."""
+    (task, *_) = tasks_of(compiler.optimize(net(), HOST), HOST)
+    rng, rounds = random.Random(0), list[int]()
+
+    class Machine:
+        def kernel(self, task: Any, inputs: Any, choice: Any) -> Any:
+            return str(choice)
+
+        def linked(self, task: Any, inputs: Any, choice: Any, outcome: Any) -> Any:
+            return str(choice)
+
+        def result(self, run: Any) -> bytes:
+            return b""
+
+        def turns(self, first: Any, second: Any) -> Any:
+            def timed(n: int) -> tuple[float, float]:
+                rounds.append(n)
+                return 1.0, math.exp(rng.gauss(0, 0.02))
+
+            return timed
+
+    settings = Settings(HOST, "a", math.inf, 0, 4, 0.0, least_s=0.02, exact=exact)
+    with closing(Journal(tmp_path / "log.jsonl")) as journal:
+        session = Session([task], cast(Any, Machine()), settings, journal)
+        (s,) = session.subjects
+        program, features = task.default
+        session.measure(s, Candidate(task.space.neighbours()[0], program, features), None)
+    assert (len(rounds) > 12) == exact
+    assert 0.97 < (session.trials[0].ratio or 0.0) < 1.03
 
 
 def test_what_is_used_up_leaves_its_trials_to_nobody() -> None:
