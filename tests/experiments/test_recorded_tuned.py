@@ -20,9 +20,11 @@ MACHINES = pytest.mark.parametrize("name", ["tuned", "tuned_avx2"])
 
 
 @MACHINES
-def test_no_network_is_slower_and_all_keep_every_bit(name: str) -> None:
+def test_one_network_is_slower_and_all_keep_every_bit(name: str) -> None:
+    """With AVX-512, as results/README.md says."""
+    slower = [r["network"] for r in rows(f"{name}.csv") if float(r["ratio"]) < 0.98]
+    assert slower == {"tuned": ["tcn"], "tuned_avx2": []}[name]
     for r in rows(f"{name}.csv"):
-        assert float(r["ratio"]) >= 0.98
         assert r["same_bits"] == "True"
         assert int(r["measured"]) <= int(r["trials"]) * int(r["workloads"])
 
@@ -40,7 +42,7 @@ def test_every_network_has_the_kernels_that_its_row_counts(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "count", "near", "mean", "most"),
-    [("tuned_long_avx2", 10, 3, 1.035, 1.12), ("tuned_long", 7, 4, 1.023, 1.09)],
+    [("tuned_long_avx2", 10, 3, 1.035, 1.12), ("tuned_long", 8, 6, 1.014, 1.07)],
 )
 def test_what_a_short_search_leaves_is_what_is_said_of_it(
     name: str, count: int, near: int, mean: float, most: float
