@@ -24,6 +24,7 @@ import click
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.target.registry import Target
 from experiments.benchmarks.bounds import Machine
+from experiments.benchmarks.peak import peak_float32
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.row_files import read_rows, write_rows
 from experiments.benchmarks.tuned_kernels import NEAR, KernelRow, kernel_rows
@@ -118,8 +119,7 @@ def run(
     known = {r.network for r in rows}
     kernels = [k for k in read_rows(details, KernelRow) if k.network in known]
     target = Target.parse("llvm")
-    with pinned(1):
-        Machine.measured(target)  # or an error, before anything is tuned
+    peak_float32(target)  # or an error, before anything is tuned
     for name in names or NETWORKS:
         held = next((r for r in rows if r.network == name and r.trials >= trials), None)
         if held is not None:
