@@ -29,7 +29,14 @@ from compiler.scheduling.network_choice import (
 )
 from compiler.scheduling.tuning_log import apply_history_best, machine_cpu, workload_key
 from compiler.target.registry import Target
-from compiler.tuning.measure import compared, in_turns, network_inputs, quiet, repeated
+from compiler.tuning.measure import (
+    NARROW,
+    compared,
+    in_turns,
+    network_inputs,
+    quiet,
+    repeated,
+)
 from compiler.types.dtypes import BOOL, INT64, Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 
@@ -37,6 +44,9 @@ GAIN = 0.99
 """The share of the network's time that the upper end of the interval must be below."""
 COMPARED_S = 8.0
 """Seconds that a comparison may take, if one round takes less."""
+END_S, END_NARROW = 2.0, 0.002
+"""Seconds that what was found is compared with the rules for, at least, unless the interval is
+within so much: small networks would be judged by a few of their milliseconds."""
 TOLERANCE = 1e-3
 """How far results of float32 networks may move, as a share of the largest."""
 
@@ -151,7 +161,7 @@ def choose_network(
             ms, _ = in_turns(repeated(default, arrays), repeated(default, arrays), 7)
             took = time.perf_counter() - start
             return NetworkTuning(kept, tuple(trials), ms, ms, took, interrupted)
-        end = searched.compared(default, best, arrays)
+        end = searched.compared(default, best, arrays, END_S, END_NARROW)
     if end.high < GAIN:  # what was best of several is flattered by that
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         where = (str(chosen), chosen.isa, machine_cpu(), threads)
@@ -210,11 +220,17 @@ class _Search:
         return NetworkTrial(choice, trial.before_ms, trial.ms, trial.low, trial.high), exe
 
     def compared(
-        self, first: Executable, second: Executable, arrays: Sequence[Array]
+        self,
+        first: Executable,
+        second: Executable,
+        arrays: Sequence[Array],
+        least_s: float = 0.0,
+        narrow: float = NARROW,
     ) -> NetworkTrial:
-        """Both in turns, the first being that of the rules, or the best so far."""
+        """Both in turns (see `measure.compared`), the first being that of the rules, or the best so
+        far."""
         turns = partial(in_turns, repeated(first, arrays), repeated(second, arrays))
-        found = compared(turns, COMPARED_S, poor=GAIN)
+        found = compared(turns, COMPARED_S, least_s, narrow, GAIN)
         times = (found.first_ms, found.first_ms * found.ratio)
         return NetworkTrial(NetworkChoice(), *times, found.low, found.high)
 

@@ -4,8 +4,8 @@ Candidates take turns with the rules' schedule, so that clock and load drift hit
 of networks that do not fit into the caches of a core find them as they do there: cold, but for what
 the kernels before have written. A candidate is kept if it computes the same bits, is quicker by
 more than 2 % when measured again at the end, is quicker in the network, too, and the whole network
-is quicker by more than 0.5 % with all that were kept. What is measured is in the log at once: a
-tuner that was stopped or killed goes on from there.
+is quicker by more than 0.5 %, and by more than noise, with all that were kept. What is measured is
+in the log at once: a tuner that was stopped or killed goes on from there.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ LEAST_GAIN = 0.0002
 chance, and nobody would notice."""
 NETWORK_S = 8.0
 """Seconds that a comparison of the whole network may take, if one round takes less."""
+NETWORK_LEAST_S, NETWORK_NARROW = 2.0, 0.002
+"""Seconds that it takes at least, unless its interval is within so much: small networks would be
+judged by a few of their milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,8 @@ def _check(
     mod: IRModule, machine: MeasuringMachine, settings: Settings, kept: Sequence[_Kept]
 ) -> tuple[list[Record], float, float]:
     """(records, default, tuned milliseconds): those whose kernels are quicker in the network, too;
-    while it is hardly quicker as a whole with them than without, without the lesser half."""
+    while it is hardly quicker as a whole with them than without, or perhaps not at all, without the
+    lesser half."""
     records = [k.record for k in sorted(kept, key=lambda k: -k.gain_ms)]
     default = machine.network(mod)
     arrays = network_inputs(default, settings.seed)
@@ -325,8 +329,8 @@ def _check(
         with apply_records(records):
             tuned = machine.network(mod)
         turns = machine.networks(default, tuned, arrays)
-        found = compared(turns, NETWORK_S, poor=NETWORK_GAIN)
-        if found.ratio < NETWORK_GAIN:
+        found = compared(turns, NETWORK_S, NETWORK_LEAST_S, NETWORK_NARROW, NETWORK_GAIN)
+        if found.ratio < NETWORK_GAIN and found.high < 1:
             return records, found.first_ms, found.first_ms * found.ratio
         records = records[: len(records) // 2]
     before, _ = machine.networks(default, default, arrays)(QUICK)

@@ -237,6 +237,32 @@ def test_rules_stay_where_nothing_is_faster(
     assert 3 <= len(tuning.trials) < every  # those that change no kernel are not tried
 
 
+@pytest.mark.thorough
+def test_what_is_faster_for_a_moment_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first batches of every comparison flatter what is new by a tenth."""
+    batches = 0
+
+    def in_turns(first: Any, second: Any, rounds: int) -> tuple[float, float]:
+        nonlocal batches
+        batches += 1
+        return 1.0, {1: 0.89, 2: 0.91, 3: 0.9}.get(batches, 1.0)
+
+    def repeated(exe: Any, arrays: Any) -> Any:
+        nonlocal batches
+        batches = 0
+        return exe
+
+    monkeypatch.setattr(network, "in_turns", in_turns)
+    monkeypatch.setattr(network, "repeated", repeated)
+    monkeypatch.setattr(network, "END_S", 0.02)
+    tuning = choose_network(net(), log=tmp_path / "log.jsonl")
+    assert any(t.faster for t in tuning.trials)
+    assert tuning.choice == NetworkChoice()
+    assert not (tmp_path / "log.jsonl").exists()
+
+
 def test_ctrl_c_ends_the_search_and_keeps_what_was_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
