@@ -2,8 +2,9 @@
 simulated accelerator (see `compiler.target.accelerator`); all else runs on this machine.
 
 A core of integers takes a convolution or dense layer of bytes by constant int8 weights together
-with the requantize that follows it, and pooling (see `accelerator_pooling`); a core of a format
-takes one of data and weights in this format, whose sums are formed as the core forms them.
+with the requantize that follows it, pooling (see `accelerator_pooling`) and sums of two tensors
+(see `accelerator_sums`); a core of a format takes one of data and weights in this format, whose
+sums are formed as the core forms them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import numpy as np
 from compiler.codegen.accel import kernels
 from compiler.codegen.accel.convolution import Finish
 from compiler.engines import accelerator_pooling as pooling
+from compiler.engines import accelerator_sums as added
 from compiler.engines.engine import Engine, register_engine
 from compiler.engines.linking import Runners
 from compiler.errors import LoweringError, UnsupportedError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var
+from compiler.ir.regions import COMPOSITE
 from compiler.op.accumulate import sums
 from compiler.op.opdef import OpDef
 from compiler.pattern.patterns import constant, is_op, op_that, wildcard
@@ -69,8 +72,8 @@ def accelerated(target: Target) -> Iterator[Callable[[Executable], Executable]]:
             if not any(r.engine == NAME for r in exe.regions):
                 raise UnsupportedError(
                     f"target {target}: the core computes nothing of this program: it takes "
-                    "quantized convolutions, dense layers and pooling, or layers of its own format "
-                    "and accumulator"
+                    "quantized convolutions, dense layers, pooling and sums of two tensors, or "
+                    "layers of its own format and accumulator"
                 )
             exe.target = target
             return exe
@@ -83,16 +86,16 @@ class Runner:
     """Runs a region: its layers in order. Called with operands, then results to fill."""
 
     operands: tuple[str, ...]
-    layers: tuple[tuple[str, str, Layer], ...]
-    """(operand, result, layer)"""
+    layers: tuple[tuple[tuple[str, ...], str, Layer], ...]
+    """(operands, result, layer)"""
     results: tuple[str, ...]
 
     def __call__(self, *arrays: Array) -> None:
         """See above."""
         count = len(self.operands)
         held = dict(zip(self.operands, arrays[:count], strict=True))
-        for x, y, layer in self.layers:
-            held[y] = layer(held[x])
+        for xs, y, layer in self.layers:
+            held[y] = layer(*(held[x] for x in xs))
         for name, out in zip(self.results, arrays[count:], strict=True):
             out[...] = held[name]
 
@@ -108,14 +111,27 @@ def compile_region(f: Function, name: str) -> Runner:
         v = b.value
         if not isinstance(v, Call) or not isinstance(v.op, Function):
             raise UnsupportedError(f"%{b.var.name} in @{name} is no layer of an accelerator")
-        (x,) = v.args
-        assert isinstance(x, Var)
-        layers.append((x.name, b.var.name, Layer(_weights(v.op, b.var.name, design), design)))
+        layer = Layer(_weights(v.op, b.var.name, design), design)
+        layers.append((_operands(v, v.op), b.var.name, layer))
     named: list[str] = []
     for r in f.results:
         assert isinstance(r, Var)
         named.append(r.name)
     return Runner(tuple(p.name for p in f.params), tuple(layers), tuple(named))
+
+
+def _operands(v: Call, f: Function) -> tuple[str, ...]:
+    """The names of what the first call of a composite is given, in its order."""
+    outside = dict(zip((p.name for p in f.params), v.args, strict=True))
+    called = f.bindings[0].value
+    assert isinstance(called, Call)
+    names = []
+    for a in called.args:
+        if isinstance(a, Var):
+            x = outside[a.name]
+            assert isinstance(x, Var)
+            names.append(x.name)
+    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -249,6 +265,7 @@ _PLAIN = (
     _CONTRACTION(wildcard("x"), constant("w")).bind("contraction")
     | _CONTRACTION(wildcard("x"), constant("w"), constant("bias")).bind("contraction")
 )  # fmt: skip
+_ALU = {**pooling.KINDS, **added.KINDS}
 ENGINE = register_engine(
     Engine(
         NAME,
@@ -260,8 +277,10 @@ ENGINE = register_engine(
             ),
             CompositePattern("contraction", _PLAIN, _checked(requantized=False), custom=True),
             *(
-                CompositePattern(kind, pattern, partial(_for_design, refused))
-                for kind, (pattern, refused, _) in pooling.KINDS.items()
+                CompositePattern(
+                    kind, pattern, partial(_for_design, refused), custom=kind in added.KINDS
+                )
+                for kind, (pattern, refused, _) in _ALU.items()
             ),
         ),
         compile_region,
@@ -274,12 +293,12 @@ ENGINE = register_engine(
 # ---- what it computes ----------------------------------------------------------------------------
 def _weights(f: Function, name: str, design: Design) -> Weights:
     """The layer of a composite."""
-    pooled = pooling.pooling(f, name)
-    if pooled is not None:
-        return pooled
     first, last = f.bindings[0], f.bindings[-1]
     v = first.value
     assert isinstance(v, Call)
+    kind = str(f.attrs[COMPOSITE]).partition(".")[2]
+    if kind in _ALU:
+        return _ALU[kind][2](v, name)
     a: Any = v.attrs
     w = _array(v.args[1])
     bias = _array(v.args[2]) if len(v.args) > 2 else None

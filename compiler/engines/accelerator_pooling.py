@@ -3,16 +3,15 @@ adds them up and scales the sums as those of convolutions are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from compiler.codegen.accel.convolution import Finish
-from compiler.ir.expr import Call, Function
-from compiler.ir.regions import COMPOSITE
-from compiler.pattern.patterns import is_op, wildcard
+from compiler.ir.expr import Call
+from compiler.pattern.patterns import Pattern, is_op, wildcard
 from compiler.pattern.search import Found
 from compiler.runtime.accel.layer import Weights
 from compiler.scheduling.accelerator_tiles import Tile, room
@@ -32,7 +31,7 @@ def greatest_refused(found: Found, design: Design) -> str | None:
         return f"the ALU compares bytes, not {x.dtype}"
     if design.accumulator_bits <= x.dtype.bits:
         return f"accumulators of {design.accumulator_bits} bits do not hold all bytes to compare"
-    return _windows_refused(x, a) or _too_large(greatest(x, a, ""), design)
+    return _windows_refused(x, a) or too_large(greatest(x, a, ""), design, "one window")
 
 
 def mean_refused(found: Found, design: Design) -> str | None:
@@ -42,7 +41,7 @@ def mean_refused(found: Found, design: Design) -> str | None:
         return "the core makes means of whole planes"
     if not all(isinstance(n, int) and n > 0 for n in x.shape[1:]):
         return "the planes' sizes are open"
-    return _sums_refused(x, a, design) or _too_large(mean(x, a, ""), design)
+    return _sums_refused(x, a, design) or too_large(mean(x, a, ""), design, "one window")
 
 
 def average_refused(found: Found, design: Design) -> str | None:
@@ -53,7 +52,7 @@ def average_refused(found: Found, design: Design) -> str | None:
     if any(a.padding) and not fills(x.dtype, a.input_zero_point):
         return f"zero point {a.input_zero_point} is no {x.dtype} to pad with"
     refused = _windows_refused(x, a) or _sums_refused(x, a, design)
-    return refused or _too_large(average(x, a, ""), design)
+    return refused or too_large(average(x, a, ""), design, "one window")
 
 
 def fills(dtype: DType, zero_point: int) -> bool:
@@ -65,10 +64,15 @@ def fills(dtype: DType, zero_point: int) -> bool:
 
 
 def _of(found: Found) -> tuple[TensorType, Any]:
-    x, v = found["x"].type, found.called("pool").value
-    assert isinstance(x, TensorType)
+    v = found.called("pool").value
     assert isinstance(v, Call)
-    return x, v.attrs
+    return _data(v), v.attrs
+
+
+def _data(v: Call) -> TensorType:
+    x = v.args[0].type
+    assert isinstance(x, TensorType)
+    return x
 
 
 def _windows_refused(x: TensorType, a: Any) -> str | None:
@@ -89,11 +93,12 @@ def _sums_refused(x: TensorType, a: Any, design: Design) -> str | None:
     return None
 
 
-def _too_large(w: Weights, design: Design) -> str | None:
+def too_large(w: Weights, design: Design, what: str) -> str | None:
+    """Why the buffers of a core do not hold the least that a layer needs, which is `what`."""
     tall, wide = ((k - 1) * d + 1 for k, d in zip(w.weights.shape[2:], w.dilation, strict=True))
     alone = replace(w, padding=(0, 0, 0, 0)).shape(tall, wide, design.block)
     fits = room(alone, Tile(1, 1, 1, 1, 1)).fits(design, 1)
-    return None if fits else "a buffer of the core does not hold one window"
+    return None if fits else f"a buffer of the core does not hold {what}"
 
 
 def greatest(x: TensorType, a: Any, name: str) -> Weights:
@@ -133,21 +138,18 @@ def _sums(x: TensorType, a: Any, name: str, window: Sequence[Any]) -> Weights:
     return Weights(name, windows, (begin, scale), finish, apart=True, pooled="add")
 
 
-KINDS = {
-    "greatest": (GREATEST, greatest_refused, greatest),
-    "mean": (MEAN, mean_refused, mean),
-    "average": (AVERAGE, average_refused, average),
+Kind = tuple[Pattern, Callable[[Found, Design], str | None], Callable[[Call, str], Weights]]
+"""Of what the ALU computes alone: its pattern, why the core does not compute it, its layer of a
+name."""
+
+
+def _of_call(make: Callable[[TensorType, Any, str], Weights]) -> Callable[[Call, str], Weights]:
+    return lambda v, name: make(_data(v), v.attrs, name)
+
+
+KINDS: dict[str, Kind] = {
+    "greatest": (GREATEST, greatest_refused, _of_call(greatest)),
+    "mean": (MEAN, mean_refused, _of_call(mean)),
+    "average": (AVERAGE, average_refused, _of_call(average)),
 }
-"""Name of a composite -> its pattern, why the core does not compute it, and its layer."""
-
-
-def pooling(f: Function, name: str) -> Weights | None:
-    """The layer of a composite that is pooling; None of others."""
-    kind = str(f.attrs[COMPOSITE]).partition(".")[2]
-    if kind not in KINDS:
-        return None
-    v = f.bindings[-1].value
-    assert isinstance(v, Call)
-    x = v.args[0].type
-    assert isinstance(x, TensorType)
-    return KINDS[kind][2](x, v.attrs, name)
+"""Name of a composite -> what it is."""

@@ -29,7 +29,8 @@ class Convolution:
         apart: whether every block of results comes from the same block of data alone (depthwise).
         planes: bytes of a result: 4 of accumulators as they are.
         pooled: what the ALU does with the numbers of each window, where it is no convolution but
-            pooling (`apart`, too): "max" or "add"; there are no weights then.
+            pooling (`apart`, too): "max" or "add"; or "sum", where it adds two tensors, number by
+            number (windows of one pixel). There are no weights then.
     """
 
     ins: int
@@ -48,6 +49,11 @@ class Convolution:
     def weighted(self) -> int:
         """Blocks of weights."""
         return 0 if self.pooled else self.outs * self.summed * self.taps
+
+    @property
+    def operands(self) -> int:
+        """Tensors of data."""
+        return 2 if self.pooled == "sum" else 1
 
     @property
     def taps(self) -> int:
@@ -75,7 +81,7 @@ class Convolution:
         """Vectors by blocks, or vectors that are compared: cycles of the multipliers, or of the
         ALU."""
         tall, wide = self.out_size
-        return self.outs * self.summed * self.taps * tall * wide
+        return self.outs * self.summed * self.taps * tall * wide * self.operands
 
     def needs(self, axis: int, count: int) -> int:
         """Rows (axis 0) or columns of data, padding included, that so many of the results need."""
@@ -137,12 +143,14 @@ def room(c: Convolution, t: Tile) -> Room:
     """What a tile takes."""
     outs, rows, columns, ins = counts(c, t)
     data = (t.outs if c.apart else t.ins) * c.needs(0, t.rows) * c.needs(1, t.columns)
+    data *= c.operands
     results = t.outs * t.rows * t.columns
     weights = 0 if c.pooled else t.outs * (1 if c.apart else t.ins) * c.taps
     kinds = rows * columns * (outs if c.apart else ins)
+    held = 0 if c.pooled == "sum" else results
     return Room(
         data, weights, results * c.planes,
-        min(t.slots, kinds), min(t.slots, outs * ins), results + 2 * t.outs,
+        min(t.slots, kinds), min(t.slots, outs * ins), held + 2 * t.outs,
     )  # fmt: skip
 
 
@@ -159,9 +167,9 @@ def cycles(c: Convolution, t: Tile, d: Design) -> int:
         weights = 1 if ins <= r.weight_slots else pixels
     tall, wide = c.out_size
     plane = rows * min(c.needs(0, t.rows), c.height) * columns * min(c.needs(1, t.columns), c.width)
-    loads = data * c.ins * pixels
-    on_bus = data * c.ins * plane * d.input_bytes / d.bandwidth
-    written = data * c.ins * pixels * c.needs(0, t.rows) * c.needs(1, t.columns)
+    loads = data * c.ins * pixels * c.operands
+    on_bus = data * c.ins * plane * c.operands * d.input_bytes / d.bandwidth
+    written = loads * c.needs(0, t.rows) * c.needs(1, t.columns)
     held = weights * c.weighted
     on_bus_weights = held * d.weight_bytes / d.bandwidth
     load = max(on_bus, written) + loads * d.latency
@@ -170,7 +178,9 @@ def cycles(c: Convolution, t: Tile, d: Design) -> int:
     changes = outs if not t.pixels_first or outs == 1 else outs * pixels
     params = changes * (d.latency + 2 * t.outs * d.acc_bytes / d.bandwidth)
     made = results * c.planes
-    work = c.steps + results + made + outs * pixels * (ins + 1 + c.planes) * d.fill + params
+    # A sum is one instruction; else accumulators are set first, and results made of them.
+    more, instructions = (0, 1) if c.pooled == "sum" else (results + made, ins + 1 + c.planes)
+    work = c.steps + more + outs * pixels * instructions * d.fill + params
     store = made * d.input_bytes / d.bandwidth + outs * pixels * d.latency
     if t.slots == 1:
         return int(load + work + store)
@@ -224,10 +234,11 @@ def _too_large(c: Convolution, d: Design) -> str:
         ("acc", r.accs, d.acc, d.acc_bytes),
     ):
         if entries * entry > held:
-            what = "pooling" if c.pooled else "a convolution"
+            what = f"{'pooling' if c.pooled else 'a convolution'} {c.kernel[0]}x{c.kernel[1]}"
+            what = "a sum" if c.pooled == "sum" else what
             return (
                 f"target {d}: the {name} buffer of {held} bytes cannot hold one tile of "
-                f"{what} {c.kernel[0]}x{c.kernel[1]}, which needs {entries * entry} bytes: give "
+                f"{what}, which needs {entries * entry} bytes: give "
                 f"it -{name}={entries * entry} or more"
             )
     raise AssertionError("a tile of one pixel fits")

@@ -135,6 +135,11 @@ class Design:
         return self.accumulator.endswith("_saturate")
 
     @property
+    def adds_tensors(self) -> bool:
+        """Whether it adds two tensors of data: of formats where accumulators do not round."""
+        return self.integer or self.accumulator == "exact"
+
+    @property
     def data_bits(self) -> int:
         """Bits of a number of data, and of a result."""
         return 8 if self.integer else format_dtype(self.format).bits

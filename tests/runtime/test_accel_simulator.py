@@ -23,6 +23,7 @@ from compiler.codegen.accel.instructions import (
     Instruction,
     Load,
     Save,
+    Sum,
     Tokens,
     decoded,
     encoded,
@@ -296,11 +297,14 @@ def test_exact_sums_that_need_more_bits() -> None:
 TOKENS = st.builds(Tokens, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 SMALL = st.integers(0, 5000)
 SIX = st.tuples(*[SMALL] * 6)
-BYTE = st.integers(-128, 255)
+BYTE, LOW = st.integers(-128, 255), st.sampled_from([-128, 0])
 INSTRUCTIONS = st.one_of(
     st.builds(Load, st.integers(0, 2), *[SMALL] * 9, BYTE, TOKENS),
     st.builds(Gemm, SMALL, SMALL, SMALL, SIX, SIX, SIX, SIX, st.booleans(), TOKENS),
-    st.builds(Alu, st.integers(0, 2), *[SMALL] * 3, SIX, SIX, SIX, SIX, BYTE, BYTE, BYTE, TOKENS),
+    st.builds(Alu, st.integers(0, 4), *[SMALL] * 3, SIX, SIX, SIX, SIX, BYTE, BYTE, BYTE, TOKENS),
+    st.builds(
+        Sum, *[SMALL] * 4, SIX, SIX, SIX, SIX, BYTE, BYTE, LOW, LOW, BYTE, BYTE, BYTE, TOKENS
+    ),
     st.builds(Save, *[SMALL] * 5, TOKENS),
 )
 

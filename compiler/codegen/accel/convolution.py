@@ -1,4 +1,4 @@
-"""Instruction streams of convolutions on an accelerator, cut into tiles."""
+"""Instruction streams of convolutions, pooling and sums on an accelerator, cut into tiles."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from compiler.codegen.accel.instructions import (
     Load,
     Loops,
     Save,
+    Sum,
 )
 from compiler.scheduling.accelerator_tiles import Convolution, Tile, room
 from compiler.target.accelerator import Design
@@ -29,9 +30,9 @@ from compiler.target.accelerator import Design
 @dataclass(frozen=True)
 class Places:
     """Where a convolution's arrays are in memory, in bytes, and bytes of an entry of each there:
-    data [ins, height, width] vectors, weights [outs, summed, kernel] blocks, parameters [outs, 2]
-    vectors (what accumulators begin with; what results are made with), results [outs,
-    planes, rows, columns] vectors."""
+    data [operands, ins, height, width] vectors, weights [outs, summed, kernel] blocks, parameters
+    [outs, 2] vectors (what accumulators begin with, and what results are made with; of sums the
+    operands' scales), results [outs, planes, rows, columns] vectors."""
 
     data: int
     weights: int
@@ -43,14 +44,15 @@ class Places:
 @dataclass(frozen=True)
 class Finish:
     """How results are made: see `Alu`; where a result has several bytes, these are taken from the
-    accumulator, the lowest first. `signed`: of the bytes of data; `filling`: the bytes of
-    padding."""
+    accumulator, the lowest first. `signed`: of the bytes of data; `filling`: the bytes of padding;
+    `addends`: of the operands of a sum, their zero points and whether their bytes are signed."""
 
     zero_point: int = 0
     low: int = 0
     high: int = 255
     signed: bool = False
     filling: int = 0
+    addends: tuple[tuple[int, bool], tuple[int, bool]] = ((0, False), (0, False))
 
 
 class _Slots:
@@ -146,20 +148,22 @@ class _Stream:
                 found[0] = _with(found[0], pop_next=k >= t.slots)
                 found[-1] = _with(found[-1], push_next=True)
             self.out += found
-            if s.first:
-                if s.outs != params:
-                    self.out.append(self._parameters(s))
-                    params = s.outs
-                self.out.append(self._set(s))
+            scaled = self.d.integer or self.c.pooled != "sum"
+            if s.first and scaled and s.outs != params:
+                self.out.append(self._parameters(s))
+                params = s.outs
             frees = k + t.slots < len(steps) and loads[k + t.slots]
             tokens = {"pop_prev": loads[k], "push_prev": frees}
-            if self.c.pooled:
-                self.out.append(_with(self._pooled(s, at), **tokens))
+            slot = done % t.slots * self.room.results
+            made: list[Alu | Sum] = []
+            if self.c.pooled == "sum":
+                made = [_with(self._sum(s, at, slot), **tokens)]
             else:
-                self.out.append(_with(self._gemm(s, at, where), **tokens))
+                self.out += [self._set(s)] if s.first else []
+                work = self._pooled(s, at) if self.c.pooled else self._gemm(s, at, where)
+                self.out.append(_with(work, **tokens))
+                made += self._results(s, slot) if s.last else []
             if s.last:
-                slot = done % t.slots * self.room.results
-                made = list(self._results(s, slot))
                 made[0] = _with(made[0], pop_next=done >= t.slots)
                 made[-1] = _with(made[-1], push_next=True)
                 self.out += made
@@ -175,21 +179,23 @@ class _Stream:
         y, x = s.rows.begin * c.strides[0] - c.padding[0], s.columns.begin * c.strides[1]
         top, rows, bottom = _inside(y, c.needs(0, s.rows.size), c.height)
         left, columns, right = _inside(x - c.padding[1], c.needs(1, s.columns.size), c.width)
-        base = self.places.data
         plane = c.height * c.width
         start = s.ins.begin * plane + max(y, 0) * c.width + max(x - c.padding[1], 0)
-        if columns == c.width and not (top or bottom or left or right):
-            yield Load(
-                INPUT, at, base + start * entry, s.ins.size, rows * c.width, plane
-            )  # fmt: skip
-            return
         size = (top + rows + bottom) * (left + columns + right)
-        for k in range(s.ins.size):
-            address = base + (start + k * plane) * entry if rows * columns else base
-            yield Load(
-                INPUT, at + k * size, address, rows, columns, c.width,
-                top, bottom, left, right, self.how.filling,
-            )  # fmt: skip
+        for operand in range(c.operands):
+            base = self.places.data + operand * c.ins * plane * entry
+            if columns == c.width and not (top or bottom or left or right):
+                address = base + start * entry
+                yield Load(INPUT, at, address, s.ins.size, rows * c.width, plane)
+                at += s.ins.size * size
+                continue
+            for k in range(s.ins.size):
+                address = base + (start + k * plane) * entry if rows * columns else base
+                yield Load(
+                    INPUT, at, address, rows, columns, c.width,
+                    top, bottom, left, right, self.how.filling,
+                )  # fmt: skip
+                at += size
 
     def _weights(self, s: _Step, at: int) -> Load:
         c = self.c
@@ -231,6 +237,15 @@ class _Stream:
             low=-128 if self.how.signed else 0,
         )  # fmt: skip
 
+    def _sum(self, s: _Step, at: int, slot: int) -> Sum:
+        walk, h = self._gemm(s, at, 0), self.how
+        (x_zero, x_signed), (y_zero, y_signed) = h.addends
+        return Sum(
+            slot, at, self._par, s.ins.size * s.rows.size * s.columns.size, walk.extents,
+            walk.dst_strides, walk.src_strides, (2, 0, 0, 0, 0, 0), x_zero, y_zero,
+            -128 * x_signed, -128 * y_signed, h.zero_point, h.low, h.high,
+        )  # fmt: skip
+
     def _results(self, s: _Step, slot: int) -> Iterator[Alu]:
         size, planes = s.rows.size * s.columns.size, self.c.planes
         extents, strides = (1, 1, 1, 1, s.outs.size, size), (0, 0, 0, 0, size, 1)
@@ -265,7 +280,7 @@ def _inside(begin: int, count: int, size: int) -> tuple[int, int, int]:
     return before, on, count - before - on
 
 
-T = TypeVar("T", Load, Gemm, Alu, Save)
+T = TypeVar("T", bound=Instruction)
 
 
 def _with(i: T, **tokens: bool) -> T:

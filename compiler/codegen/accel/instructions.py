@@ -1,4 +1,4 @@
-"""Instructions of an accelerator (see `compiler.target.accelerator`) as data: four kinds, each with
+"""Instructions of an accelerator (see `compiler.target.accelerator`) as data: five kinds, each with
 tokens that order it against instructions of the other units.
 
 The units stand in a row: load, compute, store. An instruction waits until it can take a token from
@@ -20,11 +20,11 @@ FIELDS = 32
 """Numbers (int64) of an encoded instruction."""
 LOOPS = 6
 """Loops that an instruction of the computing unit counts."""
-LOAD, GEMM, ALU, STORE = range(4)
+LOAD, GEMM, ALU, STORE, SUM = range(5)
 INPUT, WEIGHT, ACC, OUTPUT = range(4)
 BUFFERS = ("input", "weight", "acc", "output")
 UNITS = ("load", "compute", "store")
-OPCODES = ("load", "gemm", "alu", "store")
+OPCODES = ("load", "gemm", "alu", "store", "sum")
 SET, FINISH, TAKE, GREATEST, ADD = range(5)
 ALU_NAMES = ("set", "finish", "take", "max", "add")
 """What the ALU does to vectors: `set` copies a vector of parameters into accumulators, `finish`
@@ -174,8 +174,7 @@ class Alu:
 
     def numbers(self) -> list[int]:
         """As it is encoded; the three numbers of bytes in one."""
-        immediate = (self.zero_point & 0xFFFF) | (self.low & 0xFFFF) << 16
-        immediate |= (self.high & 0xFFFF) << 32
+        immediate = _packed(self.zero_point, self.low, self.high)
         head = [ALU, self.tokens.bits, self.what, self.dst, self.src, self.par, immediate, 0]
         return [*head, *self.extents, *self.dst_strides, *self.src_strides, *self.par_strides]
 
@@ -183,6 +182,55 @@ class Alu:
         name = ALU_NAMES[self.what]
         return (
             f"alu {name} {self.dst}, {self.src}, {self.par} for "
+            f"{'x'.join(map(str, self.extents))}{self.tokens}"
+        )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """For each step of the loops, output[dst] = the sum of x = input[src] and y = input[src +
+    apart]: of integers clip(nearest(float32(x - x_zero) * float32(acc[par]) + float32(y - y_zero) *
+    float32(acc[par + 1])) + zero_point, low, high), in float32; of formats the nearest number to x
+    + y. Two cycles a step, since it reads two vectors of data.
+
+    Attributes:
+        x_low, y_low: the least number that a byte stands for, -128 or 0.
+    """
+
+    dst: int
+    src: int
+    par: int
+    apart: int
+    extents: Loops = _PLAIN
+    dst_strides: Loops = _NONE
+    src_strides: Loops = _NONE
+    par_strides: Loops = _NONE
+    x_zero: int = 0
+    y_zero: int = 0
+    x_low: int = 0
+    y_low: int = 0
+    zero_point: int = 0
+    low: int = 0
+    high: int = 255
+    tokens: Tokens = FREE
+
+    unit = 1
+
+    @property
+    def steps(self) -> int:
+        """Vectors of results."""
+        return int(np.prod(self.extents, dtype=np.int64))
+
+    def numbers(self) -> list[int]:
+        """As it is encoded."""
+        x = _packed(self.x_zero, self.y_zero, (self.x_low < 0) | (self.y_low < 0) << 1)
+        immediate = _packed(self.zero_point, self.low, self.high)
+        head = [SUM, self.tokens.bits, x, self.dst, self.src, self.par, immediate, self.apart]
+        return [*head, *self.extents, *self.dst_strides, *self.src_strides, *self.par_strides]
+
+    def __str__(self) -> str:
+        return (
+            f"sum output[{self.dst}] <- input[{self.src}] + input[{self.src + self.apart}] for "
             f"{'x'.join(map(str, self.extents))}{self.tokens}"
         )
 
@@ -218,7 +266,7 @@ class Save:
         )
 
 
-Instruction = Load | Gemm | Alu | Save
+Instruction = Load | Gemm | Alu | Sum | Save
 
 
 def encoded(instructions: Iterable[Instruction]) -> Array:
@@ -249,10 +297,27 @@ def _decoded(v: list[int]) -> Instruction:
         return Save(at, address, rows, columns, stride, tokens)
     if v[0] == GEMM:
         return Gemm(v[3], v[4], v[5], extents, dst, src, third, bool(v[2]), tokens)
-    zero_point, low, high = (_signed(v[6] >> 16 * k & 0xFFFF) for k in range(3))
+    zero_point, low, high = _unpacked(v[6])
+    if v[0] == SUM:
+        x_zero, y_zero, signs = _unpacked(v[2])
+        lows = (-128 * (signs & 1), -64 * (signs & 2))
+        return Sum(
+            v[3], v[4], v[5], v[7], extents, dst, src, third, x_zero, y_zero, *lows,
+            zero_point, low, high, tokens,
+        )  # fmt: skip
     return Alu(
         v[2], v[3], v[4], v[5], extents, dst, src, third, zero_point, low, high, tokens
     )  # fmt: skip
+
+
+def _packed(*halves: int) -> int:
+    """Up to three numbers of 16 bits in one."""
+    return sum((n & 0xFFFF) << 16 * k for k, n in enumerate(halves))
+
+
+def _unpacked(whole: int) -> tuple[int, int, int]:
+    first, second, third = (_signed(whole >> 16 * k & 0xFFFF) for k in range(3))
+    return first, second, third
 
 
 def _signed(half: int) -> int:

@@ -83,9 +83,7 @@ def finish(design: Design) -> PrimFunc:
     out = b.buffer("out", (n,), code)
 
     def integers(i: object) -> Expr:
-        scaled = cast(_held(design, acc[i]), FLOAT32) * par[i]  # type: ignore[index]
-        rounded = call("rint_i32", scaled, dtype=INT32) + given[0]
-        return cast(minimum(maximum(rounded, given[1]), given[2]) & 255, UINT8)
+        return _clipped(cast(_held(design, acc[i]), FLOAT32) * par[i], given)  # type: ignore[index]
 
     def formats(i: object) -> Expr:
         return cast(binary("Add", acc[i], par[i]), code)  # type: ignore[index]
@@ -127,13 +125,51 @@ def _with_bytes(design: Design, name: str, value: Callable[[Expr, Expr], Expr]) 
     acc = b.buffer("acc", (design.block,), INT32)
 
     def made(i: object) -> Expr:
-        number = ((cast(x[i], INT32) - given[1]) & 255) + given[1]  # type: ignore[index]
-        return value(acc[i], number)  # type: ignore[index]
+        return value(acc[i], _number(x[i], given[1]))  # type: ignore[index]
 
     _stage(b, acc, made)
     f = b.finish([acc])
     Schedule(f).vectorize("acc_s.o")
     return f
+
+
+def add_tensors(design: Design) -> PrimFunc:
+    """The sum of two vectors of data: of integers each less its zero point and times its vector of
+    `par`, in float32 (see `compiler.op.qnn.add`), rounded to nearest even, plus a zero point,
+    within bounds; of formats in the accumulator's numbers, rounded to the format. `given`: zero
+    point and bounds, zero points of both, the least numbers that bytes of both stand for."""
+    n, data = design.block, data_dtype(design, False)
+    b = PrimBuilder("accel_sum")
+    x, y = b.input("x", (n,), data), b.input("y", (n,), data)
+    par = b.input("par", (2, n), parameter_dtype(design))
+    given = b.input("given", (7,), INT32)
+    out = b.buffer("out", (n,), data)
+
+    def integers(i: object) -> Expr:
+        terms = [
+            cast(_number(v[i], given[5 + k]) - given[3 + k], FLOAT32) * par[k, i]  # type: ignore[index]
+            for k, v in enumerate((x, y))
+        ]
+        return _clipped(terms[0] + terms[1], given)
+
+    def formats(i: object) -> Expr:
+        held = held_dtype(design)
+        return cast(cast(x[i], held) + cast(y[i], held), data)  # type: ignore[index]
+
+    _stage(b, out, integers if design.integer else formats)
+    f = b.finish([out])
+    Schedule(f).vectorize("out_s.o")
+    return f
+
+
+def _clipped(value: Expr, given: Buffer) -> Expr:
+    rounded = call("rint_i32", value, dtype=INT32) + given[0]
+    return cast(minimum(maximum(rounded, given[1]), given[2]) & 255, UINT8)
+
+
+def _number(byte: Expr, least: Expr) -> Expr:
+    """What a byte stands for, where that is `least` or more."""
+    return ((cast(byte, INT32) - least) & 255) + least
 
 
 def _held(design: Design, value: Expr) -> Expr:

@@ -29,6 +29,7 @@ from compiler.codegen.accel.instructions import (
     OUTPUT,
     SET,
     STORE,
+    SUM,
     TAKE,
     WEIGHT,
 )
@@ -64,8 +65,9 @@ _BUFFERS = "ptr %memory, ptr %buffer0, ptr %buffer1, ptr %buffer2, ptr %buffer3"
 @dataclass(frozen=True)
 class Kernels:
     """The symbols of what computes: vector by block of unsigned and of signed data, what makes
-    results, what takes bytes, compares and adds them (cores of formats have none); with how many
-    tables each is called."""
+    results, what takes bytes, compares and adds them (cores of formats have none), what adds two
+    vectors of data (cores whose accumulators round have none); with how many tables each is
+    called."""
 
     unsigned: str
     signed: str
@@ -73,8 +75,10 @@ class Kernels:
     take: str = ""
     greatest: str = ""
     add: str = ""
+    sum: str = ""
     gemm_tables: int = 0
     finish_tables: int = 0
+    sum_tables: int = 0
 
 
 def simulator_text(kernels: Kernels, symbol: str) -> str:
@@ -90,13 +94,16 @@ def simulator_text(kernels: Kernels, symbol: str) -> str:
         declared[kernels.take] = ["ptr"] * 3
     if kernels.greatest:
         declared[kernels.greatest] = declared[kernels.add] = ["ptr"] * 3
+    if kernels.sum:
+        declared[kernels.sum] = ["ptr"] * (5 + kernels.sum_tables)
     lines = [f"declare void @{name}({', '.join(args)})" for name, args in declared.items()]
     lines += [
         "declare i64 @llvm.smax.i64(i64, i64)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
     ]
-    functions = [_load(), _save(), _gemm(kernels), _alu(kernels), _simulate(symbol)]
+    computing = [_gemm(kernels), _alu(kernels), _sum(kernels)]
+    functions = [_load(), _save(), *computing, _simulate(symbol)]
     return "\n".join([*lines, *functions])
 
 
@@ -190,13 +197,15 @@ def _save() -> str:
     return w.function(f"internal i64 @save(ptr %ins, ptr %machine, ptr %bus, {_BUFFERS}) nounwind")
 
 
-def _steps(w: Writer, checked: Sequence[tuple[int, int, str]]) -> str:
+def _steps(w: Writer, checked: Sequence[tuple[int, int, str] | tuple[int, int, str, str]]) -> str:
     """How many steps a computing instruction has, whose indices (number of the index, buffer, i1
-    that says whether it is used) are all within their buffers."""
+    that says whether it is used, and how far beyond it is read, if it is) are all within their
+    buffers."""
     extents = [w.get("%ins", 8 + k) for k in range(LOOPS)]
     _refuse(w, w.any([w.compare("slt", e, 1) for e in extents]), UNKNOWN, 2)
-    for index, buffer, used in checked:
-        base, last = w.get("%ins", 3 + index), w.get("%ins", 3 + index)
+    for index, buffer, used, *beyond in checked:
+        base = w.get("%ins", 3 + index)
+        last = w.add(base, beyond[0]) if beyond else base
         bad = [w.compare("slt", base, 0)]
         for k, extent in enumerate(extents):
             stride = w.get("%ins", 14 + LOOPS * index + k)
@@ -274,11 +283,7 @@ def _alu(kernels: Kernels) -> str:
     steps = _steps(w, [(0, OUTPUT, makes), (0, ACC, changes), *read])
     w.put_add("%machine", MACHINE["alu"], steps)
     immediates = w.value("alloca [3 x i32], align 8")
-    packed = w.get("%ins", 6)
-    for k in range(3):
-        half = w.value(f"trunc i64 {w.value(f'lshr i64 {packed}, {16 * k}')} to i16")
-        place = w.value(f"getelementptr i32, ptr {immediates}, i64 {k}")
-        w.do(f"store i32 {w.value(f'sext i16 {half} to i32')}, ptr {place}, align 4")
+    _unpack(w, immediates, 0, w.get("%ins", 6), 3)
     tables = _tables(w, kernels.gemm_tables, kernels.finish_tables)
 
     def finish(at: Sequence[str]) -> None:
@@ -306,6 +311,50 @@ def _alu(kernels: Kernels) -> str:
             _nest(w, (ACC, ACC, ACC), lambda at: _copy(w, at[0], at[2], entry))
     w.do(f"ret i64 {w.add(steps, _given(w, 'fill'))}")
     return w.function(f"internal i64 @alu(ptr %ins, ptr %machine, ptr %tables, {_BUFFERS})")
+
+
+def _unpack(w: Writer, immediates: str, first: int, packed: str, count: int) -> None:
+    """Put the halves of a number, from the lowest on, behind each other as i32."""
+    for k in range(count):
+        half = w.value(f"trunc i64 {w.value(f'lshr i64 {packed}, {16 * k}')} to i16")
+        _put_immediate(w, immediates, first + k, w.value(f"sext i16 {half} to i32"))
+
+
+def _put_immediate(w: Writer, immediates: str, k: int, value: str) -> None:
+    place = w.value(f"getelementptr i32, ptr {immediates}, i64 {k}")
+    w.do(f"store i32 {value}, ptr {place}, align 4")
+
+
+def _sum(kernels: Kernels) -> str:
+    w = Writer()
+    if kernels.sum:
+        apart = w.get("%ins", 7)
+        _refuse(w, w.compare("slt", apart, 0), OUTSIDE, INPUT)
+        data = [(1, INPUT, "true", apart), (2, ACC, "true", "1")]
+        steps = w.mul(_steps(w, [(0, OUTPUT, "true"), *data]), 2)
+        w.put_add("%machine", MACHINE["alu"], steps)
+        immediates = w.value("alloca [7 x i32], align 8")
+        _unpack(w, immediates, 0, w.get("%ins", 6), 3)
+        operands = w.get("%ins", 2)
+        _unpack(w, immediates, 3, operands, 2)
+        for k in range(2):
+            signed = w.bit(operands, 32 + k)
+            _put_immediate(w, immediates, 5 + k, w.value(f"select i1 {signed}, i32 -128, i32 0"))
+        tables = _tables(w, kernels.gemm_tables + kernels.finish_tables, kernels.sum_tables)
+        between = w.mul(apart, _given(w, f"bytes{INPUT}"))
+
+        def add(at: Sequence[str]) -> None:
+            given = f"ptr {at[2]}, ptr {immediates}, ptr {at[0]}"
+            y = w.byte(at[1], between)
+            w.do(f"call void @{kernels.sum}(ptr {at[1]}, ptr {y}, {given}{tables})")
+
+        with w.when(w.compare("ne", _given(w, "functional"), 0)):
+            _nest(w, (OUTPUT, INPUT, ACC), add)
+        w.do(f"ret i64 {w.add(steps, _given(w, 'fill'))}")
+    else:
+        w.put("%machine", MACHINE["error"], UNKNOWN)
+        w.do("ret i64 -1")
+    return w.function(f"internal i64 @sum(ptr %ins, ptr %machine, ptr %tables, {_BUFFERS})")
 
 
 _NEVER = (1 << 62) - 1
@@ -415,11 +464,12 @@ def _begun(w: Writer, u: int, s: _State) -> None:
         LOAD: f"@load(ptr {ins}, ptr %machine, ptr {s.on_bus}, {places})",
         GEMM: f"@gemm(ptr {ins}, ptr %machine, ptr %tables, {places})",
         ALU: f"@alu(ptr {ins}, ptr %machine, ptr %tables, {places})",
+        SUM: f"@sum(ptr {ins}, ptr %machine, ptr %tables, {places})",
         STORE: f"@save(ptr {ins}, ptr %machine, ptr {s.on_bus}, {places})",
     }
     w.put(s.on_bus, 0, 0)
     w.put(s.took, 0, _NO_OPCODE)
-    for opcode in ((LOAD,), (LOAD, GEMM, ALU), (STORE,))[u]:
+    for opcode in ((LOAD,), (LOAD, GEMM, ALU, SUM), (STORE,))[u]:
         with w.when(w.compare("eq", operation, opcode)):
             w.put(s.took, 0, w.value(f"call i64 {calls[opcode]}"))
     cycles = w.get(s.took, 0)

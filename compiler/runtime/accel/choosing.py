@@ -20,7 +20,7 @@ def places(c: Convolution, d: Design) -> tuple[Places, int]:
     entry = simulator(d).entry_bytes
     tall, wide = c.out_size
     sizes = (
-        c.ins * c.height * c.width * entry[0],
+        c.operands * c.ins * c.height * c.width * entry[0],
         c.weighted * entry[1],
         c.outs * 2 * entry[2],
         c.outs * c.planes * tall * wide * entry[3],

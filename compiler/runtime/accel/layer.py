@@ -30,7 +30,8 @@ class Weights:
         apart: whether each unit has an input of its own (depthwise; inputs is 1).
         planes: bytes of a result: 1, or 4 for int32.
         pooled: "max" or "add", if it is the greatest number or the sum of each window, of each
-            channel by itself (`apart`, too): of weights the shape alone counts then.
+            channel by itself (`apart`, too); "sum" of two tensors of data, whose scales are the
+            parameters. Of weights the shape alone counts then.
         flat: whether results, of a single pixel, are [n, units].
         rows: whether data are rows [..., inputs] of which each is multiplied (a dense layer), else
             planes [n, inputs, height, width].
@@ -107,28 +108,26 @@ class Layer:
         self._plans: dict[tuple[int, int], _Plan] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, x: Array) -> Array:
-        """Results of data [n, channels, height, width], or of rows [n, ..., channels].
+    def __call__(self, *xs: Array) -> Array:
+        """Results of data [n, channels, height, width], or of rows [n, ..., channels]; of sums two.
 
         Raises:
             UnsupportedError: a buffer cannot hold one tile.
         """
-        w = self.weights
-        if w.rows:
-            planes = x.reshape(x.shape[0], -1, x.shape[-1]).transpose(0, 2, 1)[..., None]
-        else:
-            planes = x
-        n, _, height, width = planes.shape
+        w, x = self.weights, xs[0]
+        planes = [self._planes(x) for x in xs]
+        n, _, height, width = planes[0].shape
         plan = self.plan(height, width)
         tall, wide = plan.shape.out_size
         dtype = np.dtype(np.int32) if w.planes == 4 else x.dtype
         out = np.empty((n, w.units, tall, wide), dtype)
-        data, memory = self._packed(planes), plan.memory.copy()
+        data = np.stack([self._packed(p).view(np.uint8) for p in planes], axis=1)
+        memory = plan.memory.copy()
         first, last = plan.places.data, plan.places.results
         shape = (plan.shape.outs, w.planes, tall, wide, self.design.block)
         size = int(np.prod(shape))
         for k in range(n):
-            image = data[k].reshape(-1).view(np.uint8)
+            image = data[k].reshape(-1)
             memory[first : first + image.size] = image
             self._record(height, width, plan, simulator(self.design).run(plan.stream, memory))
             made = memory[last : last + size].reshape(shape).transpose(0, 4, 2, 3, 1)
@@ -137,6 +136,11 @@ class Layer:
         if w.rows:
             return out[..., 0].transpose(0, 2, 1).reshape(*x.shape[:-1], w.units)
         return out[..., 0, 0] if w.flat else out
+
+    def _planes(self, x: Array) -> Array:
+        if not self.weights.rows:
+            return x
+        return x.reshape(x.shape[0], -1, x.shape[-1]).transpose(0, 2, 1)[..., None]
 
     def plan(self, height: int, width: int) -> _Plan:
         """How data of a size are computed."""

@@ -84,14 +84,18 @@ class Simulator:
         unsigned, of_products = _kernel(kernels.multiply(design, False), target)
         signed, _ = _kernel(kernels.multiply(design, design.integer), target)
         finish, of_results = _kernel(kernels.finish(design), target)
-        self._tables = [*of_products, *of_results]
-        self._table = np.array([a.ctypes.data for a in self._tables] or [0], np.uint64)
-        take = greatest = add = ""
+        take = greatest = add = total = ""
+        of_sums: list[Array] = []
         if design.integer:
             of_bytes = (kernels.take, kernels.greatest, kernels.add)
             take, greatest, add = (_kernel(f(design), target)[0] for f in of_bytes)
+        if design.adds_tensors:
+            total, of_sums = _kernel(kernels.add_tensors(design), target)
+        tables = (of_products, of_results, of_sums)
+        self._tables = [a for some in tables for a in some]
+        self._table = np.array([a.ctypes.data for a in self._tables] or [0], np.uint64)
         symbols = simulator_text.Kernels(
-            unsigned, signed, finish, take, greatest, add, len(of_products), len(of_results)
+            unsigned, signed, finish, take, greatest, add, total, *map(len, tables)
         )
         named = f"accel_{digest(repr(symbols))}"
         text = simulator_text.simulator_text(symbols, named)
