@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler._html import escaped
-from compiler.codegen.accel.instructions import ACC, ALU, GEMM, LOAD, UNITS, WEIGHT
+from compiler.codegen.accel.instructions import ACC, GEMM, LOAD, STORE, UNITS, WEIGHT
 from compiler.runtime.accel.layer import LayerReport
 from compiler.target.accelerator import Design
 from compiler.types.dtypes import Array
@@ -89,7 +89,7 @@ def _kinds(stream: Array) -> Array:
     """The place in KINDS of each instruction."""
     opcode, buffer = stream[:, 0], stream[:, 2]
     loads = np.select([buffer == WEIGHT, buffer == ACC], [1, 2], 0)
-    return np.select([opcode == LOAD, opcode == GEMM, opcode == ALU], [loads, 3, 4], 5)
+    return np.select([opcode == LOAD, opcode == GEMM, opcode == STORE], [loads, 3, 5], 4)
 
 
 def _drawn(bar: _Bar, x: float) -> str:

@@ -20,9 +20,12 @@ from compiler.target.accelerator import Design
 from experiments.cli.main import run_command
 from experiments.page.timeline import KINDS, timeline_svg
 
+CONVOLUTION = Convolution(2, 2, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1))
 
-def layer(name: str, design: Design, tile: Tile | None = None) -> LayerReport:
-    c = Convolution(2, 2, 8, 8, (3, 3), (1, 1), (1, 1, 1, 1))
+
+def layer(
+    name: str, design: Design, tile: Tile | None = None, c: Convolution = CONVOLUTION
+) -> LayerReport:
     tile = tile or best_tile(c, design)[0]
     stream = encoded(convolution(c, tile, design, places(c, design)[0], Finish()))
     return LayerReport(name, c, tile, 1000, timed(c, tile, design), stream)
@@ -53,6 +56,19 @@ def test_timelines_show_what_the_units_do() -> None:
     total = sum(r.report.cycles for r in both)
     work = sum(r.report.gemm + design.fill * np.sum(r.stream[:, 0] == 1) for r in both)
     assert red / 1000 == pytest.approx(work / total, rel=0.02)
+
+
+def test_sums_of_tensors_are_drawn_among_what_makes_results() -> None:
+    design = Design()
+    c = Convolution(2, 2, 8, 8, apart=True, pooled="sum")
+    drawn = bars(timeline_svg(design, [layer("sum", design, c=c)]))
+    colours = {KINDS[kind][1] for kind in ("data", "parameters", "results", "store")}
+    assert {b["colour"] for b in drawn} == colours
+    store = {b["y"] for b in drawn if b["colour"] == KINDS["store"][1]}
+    assert store.isdisjoint(b["y"] for b in drawn if b["colour"] == KINDS["results"][1])
+    red = sum(float(b["width"]) for b in drawn if b["colour"] == KINDS["results"][1])
+    r = layer("sum", design, c=c).report
+    assert red / 1000 > 0.95 * r.alu / r.cycles
 
 
 @pytest.mark.thorough
