@@ -23,7 +23,7 @@ from compiler.runtime.kernels import KernelSource, compile_kernel
 from compiler.scheduling.choices import Choice, decision_from_json
 from compiler.scheduling.matrix_choice import MatrixChoice
 from compiler.scheduling.matrix_products import SIDE
-from compiler.scheduling.matrix_tiles import AHEAD
+from compiler.scheduling.matrix_tiles import AHEAD, TOGETHER
 from compiler.target import registry
 from compiler.target.cpus import LINE, cpus
 from compiler.target.granted import tiles_granted
@@ -312,6 +312,18 @@ def test_what_goes_first(rows: int, units: int, inputs: int, columns_first: bool
     func = KernelSource(legal_of(mod, target), target, None).scheduled().func
     loops = re.findall(r"for requantized_s.i(\d)o in", str(func))
     assert loops == (["1", "0"] if columns_first else ["0", "1"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "together"), [(64, [TOGETHER]), (58, [TOGETHER, 2]), (35, [TOGETHER, 1])]
+)
+def test_what_follows_takes_several_rows_at_once(rows: int, together: list[int]) -> None:
+    """Of a pair of tiles, and of the rows that are left over."""
+    target = with_tiles()
+    mod, _ = dense((rows,), 96, 128, "uint8", "requantize")
+    text = str(KernelSource(legal_of(mod, target), target, None).scheduled().func)
+    found = re.findall(r"unroll for near in (\d+):.*\n +unroll for", text)
+    assert list(map(int, found)) == together
 
 
 def test_how_products_are_walked_can_be_chosen() -> None:
