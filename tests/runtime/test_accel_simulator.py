@@ -228,6 +228,27 @@ def test_outside_a_buffer(said: str, instruction: Instruction) -> None:
         simulator(Design()).run(encoded(program), np.zeros(SIZE, np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"apart": 2048}, "the input buffer"),
+        ({"apart": -1}, "the input buffer"),
+        ({"par": 2047}, "the acc buffer"),
+        ({"dst": 2048}, "the output buffer"),
+    ],
+)
+def test_sums_outside_a_buffer(change: dict[str, int], said: str) -> None:
+    stream = encoded([Sum(**{"dst": 0, "src": 0, "par": 2046, "apart": 2047, **change})])
+    with pytest.raises(MachineError, match=f"goes beyond {said} of 2048 entries"):
+        simulator(Design()).run(stream, np.zeros(SIZE, np.uint8))
+
+
+def test_cores_whose_accumulators_round_add_no_tensors() -> None:
+    d = Design.parse("accel -format=posit8_es1 -accumulator=float32")
+    with pytest.raises(MachineError, match=r"\(sum .*\) is no instruction of this accelerator"):
+        simulator(d).run(encoded([Sum(0, 0, 0, 1)]), np.zeros(64, np.uint8))
+
+
 @pytest.mark.parametrize("change", [{"dst": -1}, {"src_strides": (0, 0, 0, 0, 0, -1)}])
 def test_negative_indices(change: dict[str, object]) -> None:
     gemm = Gemm(**{"dst": 0, "src": 5, "wgt": 0, "extents": loops(2), **change})  # type: ignore[arg-type]
