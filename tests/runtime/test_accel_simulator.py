@@ -307,6 +307,12 @@ def test_formats_of_more_bits(code: str) -> None:
         simulator(Design.parse(f"accel -format={code}"))
 
 
+def test_formats_that_round_by_chance() -> None:
+    """Every vector would be given the same random numbers."""
+    with pytest.raises(UnsupportedError, match="posit8_es0_stochastic rounds stochastically"):
+        simulator(Design.parse("accel -format=posit8_es0_stochastic"))
+
+
 def test_exact_sums_that_need_more_bits() -> None:
     with pytest.raises(compiler.DtypelabError, match=r"exact sums of .*posit8_es2.* need"):
         simulator(Design.parse("accel -format=posit8_es2"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.codegen.accel import kernels, simulator_text
 from compiler.codegen.accel.instructions import (
     ACC,
@@ -73,6 +74,11 @@ class Simulator:
                 raise UnsupportedError(
                     f"target {design}: a core computes in int8 or in a registered format of up to "
                     f"8 bits, not in {design.format}"
+                )
+            if random_dtype(dtype) is not None:
+                raise UnsupportedError(
+                    f"target {design}: {design.format} rounds stochastically, by the place of a "
+                    "number in its tensor, which a core does not know"
                 )
             if design.accumulator == "exact":
                 sums("exact", dtype, design.block)  # or raises LoweringError
@@ -179,7 +185,8 @@ def simulator(design: Design) -> Simulator:
     """The machine of a design.
 
     Raises:
-        UnsupportedError: its number format is unknown, or has more than 8 bits.
+        UnsupportedError: its number format is unknown, has more than 8 bits, or rounds
+            stochastically.
         LoweringError: exact sums in its format need more bits than accumulators have.
     """
     return Simulator(design)
