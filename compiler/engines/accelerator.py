@@ -189,9 +189,6 @@ def _refused(found: Found, design: Design) -> str | None:
         return "the data are in blocks already"
     if getattr(a, "padding_value", 0) or getattr(a, "input_bits", 0):
         return "the core pads with zeros, and multiplies whole bytes"
-    groups, units = getattr(a, "groups", 1), w.data.shape[0]
-    if groups > 1 and not (w.data.shape[1] == 1 and groups == units):
-        return f"{groups} groups: the core takes one, or one a channel"
     if x.dtype.is_custom:
         return _format_refused(design, v, x.dtype, w)
     if not design.integer:
@@ -224,7 +221,17 @@ def _format_refused(design: Design, v: Call, dtype: DType, w: Constant) -> str |
             return str(e)
     if not np.isfinite(custom(dtype.name).decode(w.data, dtype)).all():
         return "weights are not all numbers"
+    groups, units = getattr(a, "groups", 1), w.data.shape[0]
+    filled = units // groups % design.block == 0 and w.data.shape[1] % design.block == 0
+    if groups > 1 and not filled and not _apart(a, w.data):
+        return f"{groups} groups do not fill blocks of {design.block}, and zeros may meet NaN"
     return None
+
+
+def _apart(a: Any, w: Array) -> bool:
+    """Whether each unit has an input of its own."""
+    groups = getattr(a, "groups", 1)
+    return bool(groups > 1 and w.shape[1] == 1 and groups == w.shape[0])
 
 
 def _checked(requantized: bool) -> Callable[[Found], str | None]:
@@ -305,12 +312,13 @@ def _weights(f: Function, name: str, design: Design) -> Weights:
     rows = w.ndim == 2
     w = w[:, :, None, None] if rows else w
     padding = tuple(getattr(a, "padding", (0, 0, 0, 0)))
-    apart = getattr(a, "groups", 1) > 1
+    apart, groups = _apart(a, w), getattr(a, "groups", 1)
     finish, parameters = _finish(design, a, first, last, w, bias)
     wide = first is last and design.integer
     return Weights(
         name, w, parameters, finish, tuple(getattr(a, "strides", (1, 1))), padding,
         tuple(getattr(a, "dilation", (1, 1))), apart, rows, 4 if wide else 1,
+        groups=1 if apart else groups,
     )  # fmt: skip
 
 

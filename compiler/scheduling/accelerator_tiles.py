@@ -31,6 +31,8 @@ class Convolution:
         pooled: what the ALU does with the numbers of each window, where it is no convolution but
             pooling (`apart`, too): "max" or "add"; or "sum", where it adds two tensors, number by
             number (windows of one pixel). There are no weights then.
+        groups: parts that blocks of results and of data are in, each as many as the others: results
+            come from the data of their own group alone.
     """
 
     ins: int
@@ -44,6 +46,7 @@ class Convolution:
     apart: bool = False
     planes: int = 1
     pooled: str = ""
+    groups: int = 1
 
     @property
     def weighted(self) -> int:
@@ -74,7 +77,7 @@ class Convolution:
     @property
     def summed(self) -> int:
         """Blocks of data that a block of results is summed over."""
-        return 1 if self.apart else self.ins
+        return 1 if self.apart else self.ins // self.groups
 
     @property
     def steps(self) -> int:
@@ -133,10 +136,11 @@ class Room:
 
 
 def counts(c: Convolution, t: Tile) -> tuple[int, int, int, int]:
-    """How many tiles: of channels of results, rows, columns, channels of data."""
+    """How many tiles: of channels of results, rows, columns, channels of data of a group."""
     tall, wide = c.out_size
-    ins = 1 if c.apart else -(-c.ins // t.ins)
-    return -(-c.outs // t.outs), -(-tall // t.rows), -(-wide // t.columns), ins
+    ins = 1 if c.apart else -(-c.summed // t.ins)
+    outs = c.groups * -(-(c.outs // c.groups) // t.outs)
+    return outs, -(-tall // t.rows), -(-wide // t.columns), ins
 
 
 def room(c: Convolution, t: Tile) -> Room:
@@ -146,7 +150,7 @@ def room(c: Convolution, t: Tile) -> Room:
     data *= c.operands
     results = t.outs * t.rows * t.columns
     weights = 0 if c.pooled else t.outs * (1 if c.apart else t.ins) * c.taps
-    kinds = rows * columns * (outs if c.apart else ins)
+    kinds = rows * columns * (outs if c.apart else c.groups * ins)
     held = 0 if c.pooled == "sum" else results
     return Room(
         data, weights, results * c.planes,
@@ -159,11 +163,12 @@ def cycles(c: Convolution, t: Tile, d: Design) -> int:
     outs, rows, columns, ins = counts(c, t)
     r, pixels = room(c, t), rows * columns
     # How often all data and all weights are loaded.
+    again = outs // c.groups
     if t.pixels_first:
-        data = 1 if c.apart or ins <= r.data_slots else outs
+        data = 1 if c.apart or ins <= r.data_slots else again
         weights = 1 if outs * ins <= r.weight_slots else pixels
     else:
-        data = 1 if c.apart or pixels * ins <= r.data_slots else outs
+        data = 1 if c.apart or pixels * ins <= r.data_slots else again
         weights = 1 if ins <= r.weight_slots else pixels
     tall, wide = c.out_size
     plane = rows * min(c.needs(0, t.rows), c.height) * columns * min(c.needs(1, t.columns), c.width)
@@ -208,8 +213,8 @@ def tiles(c: Convolution, d: Design, most: int = 24) -> list[Tile]:
 def _fitting(c: Convolution, d: Design) -> Iterator[Tile]:
     tall, wide = c.out_size
     for slots in (2, 1):
-        for outs in cuts(c.outs):
-            for ins in [outs] if c.apart else cuts(c.ins):
+        for outs in cuts(c.outs // c.groups):
+            for ins in [outs] if c.apart else cuts(c.summed):
                 for columns in cuts(wide)[:6]:
                     for rows in cuts(tall):
                         plain = Tile(rows, columns, outs, ins, slots)

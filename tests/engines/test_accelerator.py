@@ -10,9 +10,12 @@ import pytest
 import compiler
 import datatypes
 import quantize
-from compiler.engines.accelerator import cost
+from compiler.engines.accelerator import cost, designed
 from compiler.errors import DtypelabError, UnsupportedError
+from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.target.accelerator import Design
+from compiler.transform import AnnotateTarget, InferType
 from experiments import zoo
 from experiments.data import datasets
 
@@ -82,6 +85,55 @@ def test_bits_of_formats(code: str) -> None:
     found = cost(on_core)
     assert found is not None
     assert len(found.layers) == 13
+
+
+def grouped(groups: int, inputs: int, units: int, dtype: str, **how: object) -> IRModule:
+    """A convolution of groups with so many channels each."""
+    rng, b = np.random.default_rng(groups), FunctionBuilder()
+    x = b.param("x", (2, groups * inputs, 6, 7), dtype)
+    w = rng.integers(-128, 128, (groups * units, inputs, 3, 3)).astype(np.int8)
+    weight = w if dtype == "uint8" else datatypes.encode("posit8_es0", w / 128)
+    given = b.const(weight, dtype) if dtype != "uint8" else b.const(weight)
+    attrs = {"groups": groups, "padding": (1, 1, 1, 1), **how}
+    return IRModule({"main": b.finish(b.call("nn.conv2d", x, given, **attrs))})
+
+
+@pytest.mark.parametrize(
+    ("groups", "inputs", "units", "steps"),
+    [
+        pytest.param(2, 16, 32, 2 * 2, marks=pytest.mark.thorough),  # blocks of their own
+        (8, 4, 8, 4 * 1),  # four groups fill a block of data, and two of results
+        pytest.param(3, 5, 7, 2 * 1, marks=pytest.mark.thorough),  # as one, since nothing fits
+        pytest.param(32, 1, 2, 4 * 1, marks=pytest.mark.thorough),  # a multiplier of channels
+    ],
+)
+def test_groups_of_channels_are_multiplied_by_as_few_blocks_as_hold_them(
+    groups: int, inputs: int, units: int, steps: int
+) -> None:
+    mod = grouped(groups, inputs, units, "uint8", out_dtype="int32", input_zero_point=3)
+    x = np.random.default_rng(1).integers(0, 256, (2, groups * inputs, 6, 7)).astype(np.uint8)
+    on_core = compiler.build(mod, target="accel")
+    np.testing.assert_array_equal(on_core(x), compiler.build(mod)(x))
+    found = cost(on_core)
+    assert found is not None
+    (layer,) = found.layers
+    assert layer.macs == groups * units * inputs * 9 * 6 * 7
+    assert layer.report.gemm == steps * 9 * 6 * 7
+
+
+@pytest.mark.thorough
+def test_groups_of_a_format_fill_blocks_or_stay_here() -> None:
+    """A zero between groups would make NaN of another group's NaR."""
+    shape, dtype = (2, 32, 6, 7), "custom[posit8_es0]8"
+    x = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
+    mod = grouped(2, 16, 16, dtype, accumulate="exact")
+    on_core = compiler.build(mod, target="accel -format=posit8_es0")
+    np.testing.assert_array_equal(on_core(x).view(np.uint8), compiler.build(mod)(x).view(np.uint8))
+    assert cost(on_core) is not None
+    with designed(Design.parse("accel -format=posit8_es0")):
+        few = grouped(8, 4, 8, dtype, accumulate="exact")
+        reasons = [str(r) for r in AnnotateTarget(["accel"]).explain(InferType()(few))]
+    assert any("8 groups do not fill blocks of 16" in r for r in reasons), reasons
 
 
 @pytest.mark.thorough

@@ -56,8 +56,11 @@ def reference(x: Array, w: Weights) -> Array:
             tap = w.weights[:, :, y, z].astype(np.int64)
             if w.apart:
                 out += part * tap.reshape(1, -1, 1, 1)
-            else:
-                out += np.einsum("ncyx,oc->noyx", part, tap)
+                continue
+            mine, inputs = units // w.groups, w.weights.shape[1]
+            for g in range(w.groups):
+                own, data = slice(g * mine, (g + 1) * mine), slice(g * inputs, (g + 1) * inputs)
+                out[:, own] += np.einsum("ncyx,oc->noyx", part[:, data], tap[own])
     return out + w.parameters[0].astype(np.int64).reshape(1, -1, 1, 1)
 
 
@@ -74,16 +77,18 @@ def layers(draw: st.DrawFn) -> tuple[Weights, Array]:
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
     apart, signed = draw(st.booleans()), draw(st.booleans())
-    units = draw(st.integers(1, 13))
-    inputs = units if apart else draw(st.integers(1, 13))
-    plain = weights(rng, units, 1 if apart else inputs, kernel)
+    groups = 1 if apart else draw(st.sampled_from([1, 1, 2, 3, 4, 6]))
+    units = draw(st.integers(1, 13)) if groups == 1 else groups * draw(st.sampled_from([1, 2, 4]))
+    of_a_group = 1 if apart else draw(st.integers(1, 13) if groups == 1 else st.integers(1, 4))
+    inputs = units if apart else of_a_group * groups
+    plain = weights(rng, units, of_a_group, kernel)
     two = st.tuples(st.integers(1, 2), st.integers(1, 2))
     low = -128 if signed else 0
     layer = Weights(
         "y", plain.weights, plain.parameters,
         Finish(3, low, low + 250, signed, draw(st.integers(0, 127))), draw(two),
         draw(st.tuples(*[st.integers(0, 2)] * 4)), draw(two), apart,
-        planes=draw(st.sampled_from([1, 4])),
+        planes=draw(st.sampled_from([1, 4])), groups=groups,
     )  # fmt: skip
     least = [(k - 1) * d + 1 for k, d in zip(kernel, layer.dilation, strict=True)]
     size = [n + draw(st.integers(0, 6)) for n in least]
@@ -113,6 +118,7 @@ SHAPES = [
     Convolution(5, 6, 4, 5, planes=4),
     Convolution(4, 4, 9, 6, (3, 2), (2, 1), (1, 1, 1, 0), apart=True, pooled="max"),
     Convolution(4, 4, 9, 6, apart=True, pooled="sum"),
+    Convolution(6, 4, 7, 6, (3, 3), (1, 2), (1, 1, 1, 1), groups=2),
 ]
 
 
@@ -123,8 +129,8 @@ def every_tile(c: Convolution, d: Design) -> list[Tile]:
         Tile(rows, columns, outs, outs if c.apart else ins, slots, first)
         for rows in {1, 2, tall}
         for columns in {wide, 3}
-        for outs in {1, 2, c.outs}
-        for ins in {1, c.ins}
+        for outs in {1, 2, c.outs // c.groups}
+        for ins in {1, c.ins // c.groups}
         for slots in (1, 2)
         for first in (False, True)
     ]

@@ -81,6 +81,9 @@ class _Part:
     def size(self) -> int:
         return self.end - self.begin
 
+    def moved(self, by: int) -> _Part:
+        return _Part(self.begin + by, self.end + by)
+
 
 def _parts(n: int, size: int) -> list[_Part]:
     return [_Part(k, min(k + size, n)) for k in range(0, n, size)]
@@ -99,13 +102,15 @@ class _Step:
 def _steps(c: Convolution, t: Tile) -> Iterator[_Step]:
     tall, wide = c.out_size
     pixels = [(y, x) for y in _parts(tall, t.rows) for x in _parts(wide, t.columns)]
-    outs = _parts(c.outs, t.outs)
+    mine = c.outs // c.groups
+    outs = [p.moved(g * mine) for g in range(c.groups) for p in _parts(mine, t.outs)]
     if t.pixels_first:
         order = [(o, y, x) for y, x in pixels for o in outs]
     else:
         order = [(o, y, x) for o in outs for y, x in pixels]
     for o, y, x in order:
-        ins = [o] if c.apart else _parts(c.ins, t.ins)
+        first = o.begin // mine * c.summed
+        ins = [o] if c.apart else [p.moved(first) for p in _parts(c.summed, t.ins)]
         for k, i in enumerate(ins):
             yield _Step(o, y, x, i, k == 0, k == len(ins) - 1)
 
@@ -199,7 +204,7 @@ class _Stream:
 
     def _weights(self, s: _Step, at: int) -> Load:
         c = self.c
-        first, count = (0, 1) if c.apart else (s.ins.begin, s.ins.size)
+        first, count = (0, 1) if c.apart else (s.ins.begin % c.summed, s.ins.size)
         start = (s.outs.begin * c.summed + first) * c.taps
         address = self.places.weights + start * self.places.entry[1]
         return Load(WEIGHT, at, address, s.outs.size, count * c.taps, c.summed * c.taps)

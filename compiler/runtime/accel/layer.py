@@ -28,6 +28,7 @@ class Weights:
         weights: int8 or codes of a format [units, inputs, rows, columns].
         parameters: per unit what accumulators begin with, and what results are made with.
         apart: whether each unit has an input of its own (depthwise; inputs is 1).
+        groups: parts of the units, each of which has `inputs` of its own.
         planes: bytes of a result: 1, or 4 for int32.
         pooled: "max" or "add", if it is the greatest number or the sum of each window, of each
             channel by itself (`apart`, too); "sum" of two tensors of data, whose scales are the
@@ -49,6 +50,7 @@ class Weights:
     planes: int = 1
     pooled: str = ""
     flat: bool = False
+    groups: int = 1
 
     @property
     def units(self) -> int:
@@ -58,7 +60,16 @@ class Weights:
     @property
     def inputs(self) -> int:
         """Channels of the data."""
-        return self.units if self.apart else int(self.weights.shape[1])
+        return self.units if self.apart else int(self.weights.shape[1]) * self.groups
+
+    def together(self, block: int) -> int:
+        """Groups that are multiplied as one, by zeros between them, for blocks to hold channels of
+        one such part only: as few as fill blocks; all, if none do."""
+        units, inputs = self.units // self.groups, int(self.weights.shape[1])
+        for n in range(1, self.groups):
+            if self.groups % n == 0 and n * units % block == 0 and n * inputs % block == 0:
+                return n
+        return self.groups
 
     def shape(self, height: int, width: int, block: int) -> Convolution:
         """The convolution of data of a size."""
@@ -66,6 +77,7 @@ class Weights:
         return Convolution(
             -(-self.inputs // block), -(-self.units // block), height, width, (tall, wide),
             self.strides, self.padding, self.dilation, self.apart, self.planes, self.pooled,
+            self.groups // self.together(block),
         )  # fmt: skip
 
 
@@ -191,13 +203,16 @@ class Layer:
         if self.weights.pooled:
             return np.zeros(0, w.dtype)
         units, inputs, *taps = w.shape
-        outs, ins = -(-units // b), 1 if self.weights.apart else -(-inputs // b)
+        several = self.weights.together(b)
+        outs, ins = -(-units // b), 1 if self.weights.apart else -(-inputs * several // b)
         wide = np.full((outs * b, ins * b, *taps), self._zero, w.dtype)
         if self.weights.apart:
             unit = np.arange(units)
             wide[unit, unit % b] = w[:, 0]
         else:
-            wide[:units, :inputs] = w
+            group = np.arange(units) // (units // self.weights.groups)
+            first = (group % several * inputs)[:, None] + np.arange(inputs)
+            wide[np.arange(units)[:, None], first] = w
         blocks = wide.reshape(outs, b, ins, b, *taps).transpose(0, 2, 4, 5, 3, 1)
         return np.ascontiguousarray(blocks)
 
