@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -64,6 +64,8 @@ SAMPLE_NS = 200_000
 """Nanoseconds that a timed sample should last: what is quicker is called several times."""
 SECONDS, PROGRAM_SECONDS = 0.25, 1.0
 """Seconds for a pair of regions, and for a program of those that are compared."""
+PATIENCE = 4.0
+"""How many times as long programs are timed, while it is not clear which to take."""
 ROUNDS, MOST_ROUNDS = 9, 200
 CLEAR = 1.3
 """What takes so many times as long as another is known to be slower."""
@@ -98,7 +100,8 @@ class Measurer:
     def programs(self, mods: Sequence[IRModule]) -> Turns:
         """Whole programs that compute the same."""
         seconds = self.seconds / SECONDS * PROGRAM_SECONDS * len(mods)
-        return in_turns([self.call(self.build(m), m.main) for m in mods], seconds, self.clock)
+        calls = [self.call(self.build(m), m.main) for m in mods]
+        return in_turns(calls, seconds, self.clock, _clear)
 
     def call(self, exe: Executable, f: Function) -> Callable[[], object]:
         """A call of an executable on random arrays for the parameters of `f`."""
@@ -155,11 +158,19 @@ def clock_of(names: Sequence[str], threads: int) -> Clock:
     return thread_time if here else time.perf_counter_ns
 
 
+def _always(_: Turns) -> bool:
+    return True
+
+
 def in_turns(
-    calls: Sequence[Callable[[], object]], seconds: float, clock: Clock = time.perf_counter_ns
+    calls: Sequence[Callable[[], object]],
+    seconds: float,
+    clock: Clock = time.perf_counter_ns,
+    enough: Callable[[Turns], bool] = _always,
 ) -> Turns:
     """What `calls` take by a clock, in turns whose order chance says, for about `seconds` in all,
-    or until it is clear how they compare."""
+    and up to PATIENCE times as long while that is not `enough`; or until it is plain how they
+    compare."""
     repeats = []
     for call in calls:
         call()
@@ -168,8 +179,12 @@ def in_turns(
         repeats.append(max(1, SAMPLE_NS // max(1, clock() - start)))
     rounds: list[tuple[float, ...]] = []
     order, shuffled = list(range(len(calls))), random.Random(0)
-    end = time.perf_counter() + seconds
-    while len(rounds) < ROUNDS or (time.perf_counter() < end and len(rounds) < MOST_ROUNDS):
+    begin = time.perf_counter()
+    while len(rounds) < MOST_ROUNDS:
+        spent, some = time.perf_counter() - begin, len(rounds) >= ROUNDS
+        late = spent > PATIENCE * seconds
+        if some and spent > seconds and (late or enough(Turns(tuple(rounds)))):
+            break
         shuffled.shuffle(order)
         took = [0.0] * len(calls)
         for k in order:
@@ -184,6 +199,14 @@ def in_turns(
             if all(a * CLEAR < b for a, b in pairwise(known)):
                 break
     return Turns(tuple(rounds))
+
+
+def _clear(turns: Turns) -> bool:
+    """Whether it is, of any two programs, that one is quicker by more than noise, or is not."""
+    times = turns.medians()
+    pairs = combinations(sorted(range(len(times)), key=times.__getitem__), 2)
+    ratios = [turns.ratio(quick, slow) for quick, slow in pairs]
+    return not any(r.low <= PROGRAM_NOISE <= r.high for r in ratios)
 
 
 def cheapest(

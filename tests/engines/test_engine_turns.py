@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compiler
-from compiler.engines import Decision, decisions, program_times, regions
-from compiler.engines.costs import Measurer, best_of, cheapest, in_turns
+from compiler.engines import Decision, costs, decisions, program_times, regions
+from compiler.engines.costs import Measurer, _clear, best_of, cheapest, in_turns
 from compiler.engines.engine import Engine, register_engine, remove_engine
 from compiler.engines.turns import Turns
 from compiler.ir.builder import FunctionBuilder
@@ -72,6 +72,31 @@ def test_all_rounds_are_kept() -> None:
     turns = in_turns([lambda: takes(1.0), lambda: takes(1.1)], 0.0, clock)
     assert len(turns.rounds) == 9
     assert turns.medians() == [1.0, 1.1]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "rounds"),
+    [
+        (0.9, range(9, 13)),  # clear at once
+        (0.98, range(13, 41)),  # clear once there are enough
+        (0.99, range(40, 43)),  # never
+    ],
+)
+def test_programs_take_turns_until_it_is_clear_which_to_take(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, rounds: range
+) -> None:
+    """Both take 50 ms, give or take 3 %; a second is given, and four at most."""
+    now, rng = 0, random.Random(1)
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: now / 1e9)
+
+    def takes(ms: float) -> None:
+        nonlocal now
+        now += round(ms * rng.gauss(1, 0.03) * 1e6)
+
+    calls = [lambda: takes(50.0), lambda: takes(50.0 * ratio)]
+    turns = in_turns(calls, 1.0, lambda: now, _clear)
+    assert len(turns.rounds) in rounds
+    assert len(in_turns(calls, 1.0, lambda: now).rounds) <= 11
 
 
 # ---- what is handed over where it is not clear what is quicker -----------------------------------
