@@ -67,6 +67,7 @@ SECONDS, PROGRAM_SECONDS = 0.25, 1.0
 PATIENCE = 4.0
 """How many times as long programs are timed, while it is not clear which to take."""
 ROUNDS, MOST_ROUNDS = 9, 200
+"""Rounds at least, and those after which the time need not be used up."""
 CLEAR = 1.3
 """What takes so many times as long as another is known to be slower."""
 
@@ -179,12 +180,16 @@ def in_turns(
         repeats.append(max(1, SAMPLE_NS // max(1, clock() - start)))
     rounds: list[tuple[float, ...]] = []
     order, shuffled = list(range(len(calls))), random.Random(0)
-    begin = time.perf_counter()
-    while len(rounds) < MOST_ROUNDS:
-        spent, some = time.perf_counter() - begin, len(rounds) >= ROUNDS
-        late = spent > PATIENCE * seconds
-        if some and spent > seconds and (late or enough(Turns(tuple(rounds)))):
-            break
+    begin, look = time.perf_counter(), ROUNDS
+    while True:
+        if len(rounds) >= look:  # ever more seldom, since there is ever more to look at
+            look += 1 + len(rounds) // ROUNDS
+            spent, known = time.perf_counter() - begin, Turns(tuple(rounds))
+            times = sorted(known.medians())
+            plain = all(a * CLEAR < b for a, b in pairwise(times))
+            most = spent > seconds or len(rounds) >= MOST_ROUNDS
+            if plain or spent > PATIENCE * seconds or (most and enough(known)):
+                return known
         shuffled.shuffle(order)
         took = [0.0] * len(calls)
         for k in order:
@@ -194,11 +199,6 @@ def in_turns(
                 call()
             took[k] = (clock() - start) / 1e6 / repeat
         rounds.append(tuple(took))
-        if len(rounds) >= ROUNDS:
-            known = sorted(Turns(tuple(rounds)).medians())
-            if all(a * CLEAR < b for a, b in pairwise(known)):
-                break
-    return Turns(tuple(rounds))
 
 
 def _clear(turns: Turns) -> bool:

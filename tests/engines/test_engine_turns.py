@@ -78,8 +78,8 @@ def test_all_rounds_are_kept() -> None:
     ("ratio", "rounds"),
     [
         (0.9, range(9, 13)),  # clear at once
-        (0.98, range(13, 41)),  # clear once there are enough
-        (0.99, range(40, 43)),  # never
+        (0.97, range(13, 41)),  # clear once there are enough
+        (0.99, range(40, 46)),  # never
     ],
 )
 def test_programs_take_turns_until_it_is_clear_which_to_take(
@@ -96,7 +96,23 @@ def test_programs_take_turns_until_it_is_clear_which_to_take(
     calls = [lambda: takes(50.0), lambda: takes(50.0 * ratio)]
     turns = in_turns(calls, 1.0, lambda: now, _clear)
     assert len(turns.rounds) in rounds
-    assert len(in_turns(calls, 1.0, lambda: now).rounds) <= 11
+    assert len(in_turns(calls, 1.0, lambda: now).rounds) <= 12
+
+
+def test_programs_of_microseconds_take_turns_until_it_is_clear_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of which 200 rounds are through in no time."""
+    now, rng = 0, random.Random(1)
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: now / 1e9)
+
+    def takes(ms: float) -> None:
+        nonlocal now
+        now += round(ms * rng.gauss(1, 0.2) * 1e6)
+
+    calls = [lambda: takes(0.2), lambda: takes(0.2 * 0.97)]
+    assert 200 < len(in_turns(calls, 1.0, lambda: now, _clear).rounds) < 10_000
+    assert 200 <= len(in_turns(calls, 1.0, lambda: now).rounds) < 230
 
 
 # ---- what is handed over where it is not clear what is quicker -----------------------------------
