@@ -77,6 +77,9 @@ PLAIN = (1.15, 1.05)
 """One batch, or two, are enough for what takes so many times as long in each."""
 NARROW = 0.01
 """Half the width of an interval that need not become narrower, where nothing else is asked for."""
+DOUBT = 0.5
+"""How many such halves the mean of a candidate of no use lies above what would be of use: one of
+ten that is at the border is given up too early, where it would gain next to nothing."""
 LIMIT_S = 2.0
 """Seconds after which a comparison goes on no longer."""
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
@@ -112,8 +115,8 @@ def compared(
         least_s: seconds before which it is not enough that the interval leaves out 1: how much
             quicker one is is to be known as well.
         narrow: half the width of an interval that need not become narrower.
-        poor: a ratio from which on the second is of no use, be it slower or not: an interval that
-            lies above is enough.
+        poor: a ratio from which on the second is of no use, be it slower or not: that the mean is
+            above it is to be less sure (see DOUBT).
     """
     start = time.perf_counter()
     first: list[float] = []
@@ -131,7 +134,7 @@ def compared(
         many = n >= MOST and spent >= least_s
         late = spent > limit_s and n > 1
         plain = n <= len(PLAIN) and min(logs) > math.log(PLAIN[n - 1])
-        useless = math.exp(mean - half) > poor
+        useless = math.exp(mean - DOUBT * half) > poor
         if late or plain or many or (n >= LEAST and (apart or useless or half < narrow)):
             break
     times = statistics.median(first), statistics.median(second)

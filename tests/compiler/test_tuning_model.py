@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -328,6 +329,18 @@ def test_what_is_of_no_use_is_measured_no_longer() -> None:
     wanted = turns(0.8, 0.01)  # what may be of use is measured as long as ever
     compared(wanted[1], least_s=0.01, poor=0.9)
     assert len(wanted[0]) > 5
+
+
+def test_where_it_is_noisy_what_is_of_no_use_takes_few_batches() -> None:
+    """Batches are 3 % off."""
+    spent, lost = list[int](), 0
+    for seed in range(200):
+        useless, useful = turns(1.0, 0.03, seed), turns(0.95, 0.03, seed)
+        compared(useless[1], poor=0.98)
+        spent.append(len(useless[0]))
+        lost += compared(useful[1], poor=0.98).ratio > 0.98
+    assert statistics.fmean(spent) < 6
+    assert lost <= 4
 
 
 def test_an_interval_is_as_narrow_as_it_is_to_be() -> None:
