@@ -30,7 +30,7 @@ from compiler.scheduling.tile import (
 )
 from compiler.scheduling.turned_sums import rows_may_repeat, turn_terms
 from compiler.target.cpus import CACHES, LINE, Caches
-from compiler.tensor.expr import loads
+from compiler.tensor.expr import Load, loads
 from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import FLOAT32, FLOAT64
 
@@ -40,28 +40,37 @@ AHEAD = 8192
 """Bytes by which it is fetched ahead where it is walked once."""
 WALKS = 4
 """Tiles that must walk the same part for that."""
+MANY = 32
+"""Registers from which on they are many: those of AVX-512."""
 FAR, FEWER, SHARED, PARTS = 4, 2, 4, 4
 """For rows of windows to go first: how many times a cache the data must be, and the weights; the
 most products that each number of the data is in, for each output channel; and the least parts."""
 
 
 def apply_tile(
-    s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches = CACHES, row_bytes: int = 0
+    s: Schedule,
+    stage: str,
+    t: Tile,
+    fma: bool,
+    caches: Caches = CACHES,
+    row_bytes: int = 0,
+    registers: int = 0,
 ) -> None:
-    """Schedule `stage` and its consumer as the tile says. `fma`, `caches`: of the target;
-    `row_bytes`: of its vectors, if padded copies are made by rows (see `pad_by_rows`)."""
+    """Schedule `stage` and its consumer as the tile says. `fma`, `caches`, `registers`: of the
+    target, the last how many vectors it has; `row_bytes`: of these, if padded copies are made by
+    rows (see `pad_by_rows`)."""
     few: list[str] = []
     for axis, width in t.run_time:
         ((store, _, _),) = s.stage_stores(stage)
         few.append(s.versions(stage, _consumer(s, store).stage, axis, width))
-    _apply(s, stage, t, fma, caches, row_bytes)
+    _apply(s, stage, t, fma, caches, row_bytes, registers)
     for (axis, _), name in zip(t.run_time, few, strict=True):
         one = replace(t, run_time=())
         if axis == t.lane_axis:
             one = replace(one, lanes=1, blocks=1)
         elif t.skew[0]:  # windows one by one share no data
             one = replace(one, spatial=((axis, 1),), skew=(1, *t.skew[1:]))
-        _apply(s, name, one, fma, caches, 0)
+        _apply(s, name, one, fma, caches, 0, registers)
 
 
 def _consumer(s: Schedule, store: Store) -> Store:
@@ -70,7 +79,9 @@ def _consumer(s: Schedule, store: Store) -> Store:
     return reader
 
 
-def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_bytes: int) -> None:
+def _apply(
+    s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_bytes: int, registers: int
+) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     if t.copy is not None:
         together = t.dot.steps if t.dot is not None else 1
@@ -189,15 +200,12 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches, row_byte
         # Which taps of a column lie in the padding is known at build time in the outermost tiles.
         s.unroll(reduce[-1])
         if is_product(store):  # other loads are few enough to be merged across taps
-            lanes = path[t.lane_axis].var
-            data = next(
-                n.buffer
-                for n in loads(store.value)
-                if n.buffer is not t.pack and not (t.copy is not None and lanes in index_vars_of(n))
-            )
+            data = _data(store, path, t).buffer
             s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
     elif (has_select(store) and not t.skew[0]) or _few_taps(store, path, t):
         s.unroll(reduce[-1])
+        if _reads_too_much(store, path, t, registers):
+            s.opaque(reduce[-1], _data(store, path, t).buffer, fence=True)
     if outer_x in s.loops(reader.stage):  # several tiles in a row
         s.isolate(outer_x)
     if t.widths and not is_widened(reader):
@@ -319,6 +327,33 @@ def _fills_sixteen(t: Tile) -> bool:
     with what they are multiplied from."""
     short = t.dot is not None and t.lanes == 8
     return short and t.blocks * math.prod(width for _, width in t.spatial) >= 12
+
+
+def _data(store: Store, path: Sequence[For], t: Tile) -> Load:
+    """What is multiplied by the weights."""
+    lanes = path[t.lane_axis].var
+    return next(
+        n
+        for n in loads(store.value)
+        if n.buffer is not t.pack and not (t.copy is not None and lanes in index_vars_of(n))
+    )
+
+
+def _reads_too_much(store: Store, path: Sequence[For], t: Tile, registers: int) -> bool:
+    """Whether the numbers that several taps of a row read would all be kept in registers, and sums
+    be stored and loaded again for that. Where registers are few, one vector of sums has room for
+    them: there that is quicker still."""
+    if not is_product(store) or not store.buffer.dtype.is_float or t.dot is not None:
+        return False
+    if (
+        t.pack is None
+        or not t.widths
+        or path[t.lane_axis].var in index_vars_of(_data(store, path, t))
+    ):
+        return False
+    outputs, taps = math.prod(w for _, w in t.widths), path[-1].extent.constant() or 1
+    beside = outputs // t.widths[-1][1] * (t.widths[-1][1] + taps - 1)
+    return t.blocks * outputs + beside > registers > 0 and (t.blocks > 1 or registers >= MANY)
 
 
 def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:

@@ -154,7 +154,8 @@ def _arrange(
             del left[stage]
         if tile is not None:
             row_bytes = target.vector_bytes if target.architecture.row_copies else 0
-            apply_tile(s, stage, tile, target.fma, target.architecture.caches, row_bytes)
+            caches, vectors = target.architecture.caches, target.vector_registers
+            apply_tile(s, stage, tile, target.fma, caches, row_bytes, vectors)
     for stage in s.stages():
         _decompose(s, stage)
     for stage in s.stages():
