@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,22 @@ def test_all_rounds_are_kept() -> None:
     assert turns.medians() == [1.0, 1.1]
 
 
+class Machine:
+    """One whose clock goes on as programs run, which take their time, give or take some part."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, noise: float):
+        self.now, self.noise, self.rng = 0, noise, random.Random(1)
+        monkeypatch.setattr(costs.time, "perf_counter", lambda: self.now / 1e9)
+
+    def rounds(self, times: tuple[float, float], enough: Callable[[Turns], bool]) -> int:
+        """How many rounds two programs of so many milliseconds take turns for, of one second."""
+        calls = [partial(self._takes, ms) for ms in times]
+        return len(in_turns(calls, 1.0, lambda: self.now, enough).rounds)
+
+    def _takes(self, ms: float) -> None:
+        self.now += round(ms * self.rng.gauss(1, self.noise) * 1e6)
+
+
 @pytest.mark.parametrize(
     ("ratio", "rounds"),
     [
@@ -85,34 +102,19 @@ def test_all_rounds_are_kept() -> None:
 def test_programs_take_turns_until_it_is_clear_which_to_take(
     monkeypatch: pytest.MonkeyPatch, ratio: float, rounds: range
 ) -> None:
-    """Both take 50 ms, give or take 3 %; a second is given, and four at most."""
-    now, rng = 0, random.Random(1)
-    monkeypatch.setattr(costs.time, "perf_counter", lambda: now / 1e9)
-
-    def takes(ms: float) -> None:
-        nonlocal now
-        now += round(ms * rng.gauss(1, 0.03) * 1e6)
-
-    calls = [lambda: takes(50.0), lambda: takes(50.0 * ratio)]
-    turns = in_turns(calls, 1.0, lambda: now, _clear)
-    assert len(turns.rounds) in rounds
-    assert len(in_turns(calls, 1.0, lambda: now).rounds) <= 12
+    """A second is given, and four at most."""
+    machine = Machine(monkeypatch, 0.03)
+    assert machine.rounds((50.0, 50.0 * ratio), _clear) in rounds
+    assert machine.rounds((50.0, 50.0 * ratio), lambda turns: True) <= 12
 
 
 def test_programs_of_microseconds_take_turns_until_it_is_clear_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of which 200 rounds are through in no time."""
-    now, rng = 0, random.Random(1)
-    monkeypatch.setattr(costs.time, "perf_counter", lambda: now / 1e9)
-
-    def takes(ms: float) -> None:
-        nonlocal now
-        now += round(ms * rng.gauss(1, 0.2) * 1e6)
-
-    calls = [lambda: takes(0.2), lambda: takes(0.2 * 0.97)]
-    assert 200 < len(in_turns(calls, 1.0, lambda: now, _clear).rounds) < 10_000
-    assert 200 <= len(in_turns(calls, 1.0, lambda: now).rounds) < 230
+    machine = Machine(monkeypatch, 0.2)
+    assert 200 < machine.rounds((0.2, 0.2 * 0.97), _clear) < 10_000
+    assert 200 <= machine.rounds((0.2, 0.2 * 0.97), lambda turns: True) < 230
 
 
 # ---- what is handed over where it is not clear what is quicker -----------------------------------

@@ -109,8 +109,20 @@ class Load:
         )
 
 
+class _Computing:
+    """What the computing unit does, again and again."""
+
+    extents: Loops
+    unit = 1
+
+    @property
+    def steps(self) -> int:
+        """How often: cycles of an instruction of which each step takes one."""
+        return int(np.prod(self.extents, dtype=np.int64))
+
+
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(_Computing):
     """For each step of six nested loops, acc[dst] += input[src] times weight[wgt]: `extents` count
     the steps, the strides of the three indices say how far each loop moves them from where they
     begin. `signed`: of the bytes of data."""
@@ -125,13 +137,6 @@ class Gemm:
     signed: bool = False
     tokens: Tokens = FREE
 
-    unit = 1
-
-    @property
-    def steps(self) -> int:
-        """Cycles of the array of multipliers."""
-        return int(np.prod(self.extents, dtype=np.int64))
-
     def numbers(self) -> list[int]:
         """As it is encoded."""
         head = [GEMM, self.tokens.bits, int(self.signed), self.dst, self.src, self.wgt, 0, 0]
@@ -145,7 +150,7 @@ class Gemm:
 
 
 @dataclass(frozen=True)
-class Alu:
+class Alu(_Computing):
     """For each step of the loops, one operation on vectors: `set` acc[dst] = acc[par]; `finish`
     output[dst] = acc[src] with parameters acc[par], on integers clip(nearest(float32(acc) *
     float32(par)) + zero_point, low, high), to even, in float32; on formats the nearest number;
@@ -165,13 +170,6 @@ class Alu:
     high: int = 255
     tokens: Tokens = FREE
 
-    unit = 1
-
-    @property
-    def steps(self) -> int:
-        """Vectors, and cycles."""
-        return int(np.prod(self.extents, dtype=np.int64))
-
     def numbers(self) -> list[int]:
         """As it is encoded; the three numbers of bytes in one."""
         immediate = _packed(self.zero_point, self.low, self.high)
@@ -187,7 +185,7 @@ class Alu:
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(_Computing):
     """For each step of the loops, output[dst] = the sum of x = input[src] and y = input[src +
     apart]: of integers clip(nearest(float32(x - x_zero) * float32(acc[par]) + float32(y - y_zero) *
     float32(acc[par + 1])) + zero_point, low, high), in float32; of formats the nearest number to x
@@ -213,13 +211,6 @@ class Sum:
     low: int = 0
     high: int = 255
     tokens: Tokens = FREE
-
-    unit = 1
-
-    @property
-    def steps(self) -> int:
-        """Vectors of results."""
-        return int(np.prod(self.extents, dtype=np.int64))
 
     def numbers(self) -> list[int]:
         """As it is encoded."""
