@@ -20,11 +20,9 @@ MACHINES = pytest.mark.parametrize("name", ["tuned", "tuned_avx2"])
 
 
 @MACHINES
-def test_one_network_is_slower_and_all_keep_every_bit(name: str) -> None:
-    """With AVX-512, as results/README.md says."""
-    slower = [r["network"] for r in rows(f"{name}.csv") if float(r["ratio"]) < 0.98]
-    assert slower == {"tuned": ["tcn"], "tuned_avx2": []}[name]
+def test_no_network_is_slower_and_all_keep_every_bit(name: str) -> None:
     for r in rows(f"{name}.csv"):
+        assert float(r["ratio"]) >= 0.98
         assert r["same_bits"] == "True"
         assert int(r["measured"]) <= int(r["trials"]) * int(r["workloads"])
 
