@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from compiler.lowering.legalize import legalize
 from compiler.runtime.kernels import KernelSource
 from compiler.scheduling.choices import Choice
 from compiler.target.registry import Target
-from compiler.tuning import cost_model
+from compiler.tuning import cost_model, measure
 from compiler.tuning.allocation import Progress, next_task
 from compiler.tuning.cost_model import FAR_OFF, CostModel, hopeless
 from compiler.tuning.features import NAMES, Report, estimated, report_of, with_report
@@ -289,6 +290,13 @@ def test_trials_go_where_the_network_gains() -> None:
     assert falling.best_ms == 1.0
 
 
+@pytest.fixture
+def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of a millisecond goes by whenever the clock is read, however busy the machine is."""
+    ticks = count()
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: 1e-4 * next(ticks))
+
+
 def turns(ratio: float, noise: float, seed: int = 0) -> tuple[list[int], Turns]:
     rng, calls = random.Random(seed), list[int]()
 
@@ -310,6 +318,7 @@ def test_a_comparison_goes_on_until_it_knows(ratio: float, noise: float) -> None
     assert abs(found.ratio / ratio - 1) < 3 * noise
 
 
+@pytest.mark.usefixtures("_ticking")
 def test_a_comparison_may_go_on_until_it_knows_by_how_much() -> None:
     hasty, patient = turns(0.9, 0.05), turns(0.9, 0.05)
     compared(hasty[1])
@@ -319,6 +328,7 @@ def test_a_comparison_may_go_on_until_it_knows_by_how_much() -> None:
     assert found.high / found.low < 1.05
 
 
+@pytest.mark.usefixtures("_ticking")
 def test_what_is_of_no_use_is_measured_no_longer() -> None:
     """Whether it is a little slower or a little quicker than the first does not matter then."""
     curious, content = turns(0.99, 0.01), turns(0.99, 0.01)
@@ -343,6 +353,7 @@ def test_where_it_is_noisy_what_is_of_no_use_takes_few_batches() -> None:
     assert lost <= 4
 
 
+@pytest.mark.usefixtures("_ticking")
 def test_an_interval_is_as_narrow_as_it_is_to_be() -> None:
     hasty, careful = turns(1.0, 0.005), turns(1.0, 0.005)
     assert compared(hasty[1]).high < 1.0105**2
