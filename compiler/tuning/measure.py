@@ -78,8 +78,8 @@ PLAIN = (1.15, 1.05)
 NARROW = 0.01
 """Half the width of an interval that need not become narrower, where nothing else is asked for."""
 DOUBT = 0.5
-"""How many such halves the mean of a candidate of no use lies above what would be of use: one of
-ten that is at the border is given up too early, where it would gain next to nothing."""
+"""How many such halves the mean of a candidate of no use lies above what would be of use. One at
+the border, which would gain next to nothing, is given up with every tenth look or so."""
 LIMIT_S = 2.0
 """Seconds after which a comparison goes on no longer."""
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)

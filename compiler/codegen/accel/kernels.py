@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.scheduling import Schedule
+from compiler.symbolic import IntLike
 from compiler.target.accelerator import Design
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, binary, call, cast, const, maximum, minimum
@@ -59,14 +60,14 @@ def multiply(design: Design, signed: bool) -> PrimFunc:
     return f
 
 
-def _limited(design: Design, x: Buffer, w: Buffer, acc: Buffer, o: object) -> Expr:
+def _limited(design: Design, x: Buffer, w: Buffer, acc: Buffer, o: IntLike) -> Expr:
     total: Expr | None = None
     for k in range(design.block):
-        product = cast(x[k], INT32) * cast(w[k, o], INT32)  # type: ignore[index]
+        product = cast(x[k], INT32) * cast(w[k, o], INT32)
         total = product if total is None else total + product
     assert total is not None
     most = 1 << (design.accumulator_bits - 1)
-    last = cast(acc[o], INT64) + cast(total, INT64)  # type: ignore[index]
+    last = cast(acc[o], INT64) + cast(total, INT64)
     return cast(minimum(maximum(last, -most), most - 1), INT32)
 
 
@@ -82,11 +83,11 @@ def finish(design: Design) -> PrimFunc:
     code = UINT8 if design.integer else data_dtype(design, False)
     out = b.buffer("out", (n,), code)
 
-    def integers(i: object) -> Expr:
-        return _clipped(cast(_held(design, acc[i]), FLOAT32) * par[i], given)  # type: ignore[index]
+    def integers(i: IntLike) -> Expr:
+        return _clipped(cast(_held(design, acc[i]), FLOAT32) * par[i], given)
 
-    def formats(i: object) -> Expr:
-        return cast(binary("Add", acc[i], par[i]), code)  # type: ignore[index]
+    def formats(i: IntLike) -> Expr:
+        return cast(binary("Add", acc[i], par[i]), code)
 
     _stage(b, out, integers if design.integer else formats)
     f = b.finish([out])
@@ -124,8 +125,8 @@ def _with_bytes(design: Design, name: str, value: Callable[[Expr, Expr], Expr]) 
     given = b.input("given", (3,), INT32)
     acc = b.buffer("acc", (design.block,), INT32)
 
-    def made(i: object) -> Expr:
-        return value(acc[i], _number(x[i], given[1]))  # type: ignore[index]
+    def made(i: IntLike) -> Expr:
+        return value(acc[i], _number(x[i], given[1]))
 
     _stage(b, acc, made)
     f = b.finish([acc])
@@ -145,16 +146,16 @@ def add_tensors(design: Design) -> PrimFunc:
     given = b.input("given", (7,), INT32)
     out = b.buffer("out", (n,), data)
 
-    def integers(i: object) -> Expr:
+    def integers(i: IntLike) -> Expr:
         terms = [
-            cast(_number(v[i], given[5 + k]) - given[3 + k], FLOAT32) * par[k, i]  # type: ignore[index]
+            cast(_number(v[i], given[5 + k]) - given[3 + k], FLOAT32) * par[k, i]
             for k, v in enumerate((x, y))
         ]
         return _clipped(terms[0] + terms[1], given)
 
-    def formats(i: object) -> Expr:
+    def formats(i: IntLike) -> Expr:
         held = held_dtype(design)
-        return cast(cast(x[i], held) + cast(y[i], held), data)  # type: ignore[index]
+        return cast(cast(x[i], held) + cast(y[i], held), data)
 
     _stage(b, out, integers if design.integer else formats)
     f = b.finish([out])

@@ -133,14 +133,16 @@ class Layer:
         tall, wide = plan.shape.out_size
         dtype = np.dtype(np.int32) if w.planes == 4 else x.dtype
         out = np.empty((n, w.units, tall, wide), dtype)
-        data = np.stack([self._packed(p).view(np.uint8) for p in planes], axis=1)
-        memory = plan.memory.copy()
+        data, memory = [self._packed(p) for p in planes], plan.memory.copy()
         first, last = plan.places.data, plan.places.results
         shape = (plan.shape.outs, w.planes, tall, wide, self.design.block)
         size = int(np.prod(shape))
         for k in range(n):
-            image = data[k].reshape(-1)
-            memory[first : first + image.size] = image
+            at = first
+            for operand in data:
+                image = operand[k].reshape(-1).view(np.uint8)
+                memory[at : at + image.size] = image
+                at += image.size
             self._record(height, width, plan, simulator(self.design).run(plan.stream, memory))
             made = memory[last : last + size].reshape(shape).transpose(0, 4, 2, 3, 1)
             joined = np.ascontiguousarray(made).view(dtype)
