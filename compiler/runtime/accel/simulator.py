@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.arithmetic.stochastic import random_dtype
-from compiler.codegen.accel import kernels, simulator_text
+from compiler.codegen.accel import kernels
 from compiler.codegen.accel.instructions import (
     ACC,
     BUFFERS,
@@ -19,7 +19,9 @@ from compiler.codegen.accel.instructions import (
     UNITS,
     decoded,
 )
-from compiler.codegen.accel.simulator_text import DEADLOCK, GIVEN, MACHINE, OUTSIDE, TRACE
+from compiler.codegen.accel.machine_table import DEADLOCK, GIVEN, MACHINE, OUTSIDE, TRACE
+from compiler.codegen.accel.simulator_text import simulator_text
+from compiler.codegen.accel.units_text import Kernels
 from compiler.errors import MachineError, UnsupportedError
 from compiler.op.accumulate import sums
 from compiler.passes.pipeline import run
@@ -100,11 +102,9 @@ class Simulator:
         tables = (of_products, of_results, of_sums)
         self._tables = [a for some in tables for a in some]
         self._table = np.array([a.ctypes.data for a in self._tables] or [0], np.uint64)
-        symbols = simulator_text.Kernels(
-            unsigned, signed, finish, take, greatest, add, total, *map(len, tables)
-        )
+        symbols = Kernels(unsigned, signed, finish, take, greatest, add, total, *map(len, tables))
         named = f"accel_{digest(repr(symbols))}"
-        text = simulator_text.simulator_text(symbols, named)
+        text = simulator_text(symbols, named)
         from compiler.codegen.backend import Code
 
         at = loader_of(target).compiled(Code((named,), text), target)
