@@ -16,8 +16,8 @@ COUNTED = (
     "busy0", "busy1", "busy2", "token0", "token1", "token2", "bus0", "bus1", "bus2",
     "gemm", "alu", "loaded", "stored",
 )  # fmt: skip
-"""What is in the same table afterwards: errors (see ERRORS), cycles of the units at work, waiting
-for tokens, waiting for the bus; steps of GEMM and ALU; bytes."""
+"""What is in the same table afterwards: an error (one of those below), cycles of the units at
+work, waiting for tokens, waiting for the bus; steps of GEMM and cycles of the ALU; bytes."""
 MACHINE = {name: k for k, name in enumerate((*GIVEN, *COUNTED))}
 DEADLOCK, OUTSIDE, UNKNOWN = 1, 2, 3
 TRACE = 3
